@@ -4,6 +4,7 @@ Covers: pretrain.py, serve.py.
 """
 
 import pathlib
+import re
 import subprocess
 import sys
 import zipfile
@@ -101,4 +102,15 @@ def test_the_wheel_works_away_from_the_checkout(wheel, tmp_path):
         "One sentence.",
         "Another one.",
     ]
-    assert "--[no]do_train" in albert_tf("classify", "--help", **here).stdout
+    assert "--[no]do_train" in albert_tf("classify", "--help=all", **here).stdout
+
+
+@pytest.mark.parametrize(
+    "program", ["pretrain", "classify", "squad", "race", "tag", "embed", "create_pretraining_data"]
+)
+def test_help_explains_the_twelve_flags_used_most_and_says_how_to_see_all(program):
+    program = ["data", program] if program in command.DATA_PROGRAMS else [program]
+    short, full = (albert_tf(*program, flag).stdout for flag in ("--help", "--help=all"))
+    shown, known = (re.findall(r"^  (--\S+)", text, re.MULTILINE) for text in (short, full))
+    assert len(shown) == 12 and set(shown) < set(known) == {*known}
+    assert short.endswith(f"\n\n--help=all explains all {len(known)} flags.\n")

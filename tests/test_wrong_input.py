@@ -123,7 +123,7 @@ WRONG_FLAGS = {
     "run_pretraining.py --train_batchsize=8": (
         "--train_batchsize is not a flag of this program; did you mean --train_batch_size?"
     ),
-    "run_pretraining.py --qqq=8": "--qqq is not a flag of this program; --help lists the flags",
+    "run_pretraining.py --qqq=8": "--qqq is not a flag of this program; --help=all lists the flags",
     "run_pretraining.py --train_batch_size=abc": "--train_batch_size must be a whole number",
     "run_pretraining.py --train_step=5 --nodo_train --output_dir": (
         "Missing value for flag --output_dir | --train_step is not a flag of this program; --num_tra"

@@ -29,7 +29,8 @@ from albert_tf.core.settings import Settings, memory_advice, value_type
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 
 FLAG_ERROR, INPUT_ERROR = 2, 1  # exit statuses
-_HELP = {"--help", "-help", "-h", "-?", "--helpshort", "--helpfull"}
+_HELP_ALL = {"--help=all", "--helpfull"}
+_HELP = {"--help", "-help", "-h", "-?", "--helpshort", *_HELP_ALL}
 
 
 def run(
@@ -38,6 +39,7 @@ def run(
     description: str = "",
     defaults: Callable[[Mapping[str, Any], Set[str]], Mapping[str, Any]] | None = None,
     positional: Sequence[str] = (),
+    most_used: Sequence[str] = (),
 ) -> None:
     """Runs a program: flags -> settings -> `main(*settings)`; ends the process.
 
@@ -50,12 +52,14 @@ def run(
       defaults: a function of the values of all flags and the names of the flags on the command line. It returns other
         defaults for flags that are not on the command line.
       positional: names of the flags whose values may be given, in this order, without their names.
+      most_used: names of the flags that --help explains, of which the program may lack some; by default all.
     """
     define_flags(settings_classes, flags.FLAGS)
 
     def parse(argv: Sequence[str]) -> list[str]:
-        if _HELP.intersection(itertools.takewhile(lambda argument: argument != "--", argv)):
-            print_help(help_text(description, settings_classes))
+        if asked := _HELP.intersection(itertools.takewhile("--".__ne__, argv)):
+            names = () if asked & _HELP_ALL else most_used
+            print_help(help_text(description, settings_classes, names))
             sys.exit(0)
         return _parse_or_exit(argv, positional)
 
@@ -189,7 +193,7 @@ def _explain_unknown(arguments: Sequence[str]) -> list[str]:
         name = argument.lstrip("-").partition("=")[0]
         if argument.startswith("-") and not _is_known(name):
             close = difflib.get_close_matches(name, list(flags.FLAGS), n=1)
-            guess = f"did you mean --{close[0]}?" if close else "--help lists the flags"
+            guess = f"did you mean --{close[0]}?" if close else "--help=all lists the flags"
             advice = original_flags.replacement(argument, flags.FLAGS) or guess
             names.setdefault(advice, []).append(f"--{name}")
     return [

@@ -7,13 +7,27 @@ from collections.abc import Sequence
 from albert_tf.core.settings import Settings, value_type
 
 _WIDTH = 100
+_MOST_USED = 12  # flags at most
 # An example in a docstring begins with one of these, also after a formatter has moved it to the left.
 _COMMANDS = ("albert-tf ", "python ")
 _VALUES = {int: "NUMBER", float: "NUMBER", str: "TEXT"}
 
 
-def help_text(program: str, settings_classes: Sequence[type[Settings]]) -> str:
-    """The help of a program; the program's own flags, the last class, come first."""
+def help_text(
+    program: str, settings_classes: Sequence[type[Settings]], most_used: Sequence[str] = ()
+) -> str:
+    """The help of a program, with the flags of these names only; without names, with all.
+
+    If all flags are shown, they are grouped, and the program's own ones, of the last class, come first.
+    """
+    paragraphs = [*map(_paragraph, program.strip().split("\n\n"))]
+    if most_used:
+        fields = {
+            field.name: field for cls in settings_classes for field in dataclasses.fields(cls)
+        }
+        shown = [_flag(fields[name]) for name in most_used if name in fields][:_MOST_USED]
+        rest = f"--help=all explains all {len(fields)} flags."
+        return "\n\n".join([*paragraphs, _underlined("Flags used most"), "\n".join(shown), rest])
     groups: dict[type[Settings], list[dataclasses.Field]] = {}
     for settings_class in reversed(settings_classes):
         for field in dataclasses.fields(settings_class):
@@ -21,7 +35,7 @@ def help_text(program: str, settings_classes: Sequence[type[Settings]]) -> str:
     # Subclasses first: dataclasses list a base class's fields first, but a subclass's are the program's own.
     ordered = sorted(groups, key=lambda cls: -len(cls.__mro__))
     sections = [f"{_title(cls)}\n\n" + "\n".join(map(_flag, groups[cls])) for cls in ordered]
-    return "\n\n".join([*map(_paragraph, program.strip().split("\n\n")), *sections])
+    return "\n\n".join([*paragraphs, *sections])
 
 
 def _paragraph(text: str) -> str:
@@ -39,7 +53,10 @@ def _declared_by(cls: type[Settings], field: dataclasses.Field) -> type[Settings
 
 def _title(cls: type[Settings]) -> str:
     """The first sentence of a class's docstring, underlined."""
-    title = " ".join((cls.__doc__ or "").split("\n\n")[0].split())
+    return _underlined(" ".join((cls.__doc__ or "").split("\n\n")[0].split()))
+
+
+def _underlined(title: str) -> str:
     return f"{title}\n{'-' * len(title)}"
 
 

@@ -38,6 +38,12 @@ _NOTES = {
     "invalid_utf8_lines": "{0:,} lines were not UTF-8, the first: {1}",
 }
 
+_MOST_USED = (
+    *("input_file", "output_dir", "spm_model_file", "vocab_file", "do_lower_case"),
+    *("max_seq_length", "dupe_factor", "masking", "record_format", "sentence_task"),
+    *("num_workers", "random_seed"),
+)
+
 
 def main(settings: PretrainingDataSettings) -> None:
     """Makes the records and prints a summary."""
@@ -71,7 +77,13 @@ def run() -> None:
     # numba imports scipy's linear algebra, which takes a quarter of a second to load and is not used here.
     sys.modules.setdefault("scipy.linalg", None)  # type: ignore[arg-type]
     sys.argv = with_pipeline_options(sys.argv)
-    flags.run(main, PretrainingDataSettings, description=__doc__, defaults=dynamic_defaults)
+    flags.run(
+        main,
+        PretrainingDataSettings,
+        description=__doc__,
+        defaults=dynamic_defaults,
+        most_used=_MOST_USED,
+    )
 
 
 if __name__ == "__main__":

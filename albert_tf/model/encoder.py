@@ -46,6 +46,7 @@ class Embeddings(tf_keras.layers.Layer):
         self.token_type_embeddings = table("token_type_embeddings", config.type_vocab_size)
         self.position_embeddings = table("position_embeddings", config.max_position_embeddings)
         self.layer_norm = LayerNorm(config.embedding_size, config.layer_norm_eps)
+        self.built = True
 
     def call(self, input_ids, segment_ids, position_ids=None, seed=None):
         """Ids [B, L] of tokens, segments and positions (by default from 0 on) -> [B, L, E]."""
@@ -75,6 +76,8 @@ class AttentionBlock(tf_keras.layers.Layer):
     It owns 4 (D^2 + D) + 2 D values, which the sharing strategies `all` and `attention` share.
     """
 
+    kind = "attention"
+
     def __init__(self, config: AlbertConfig, initializers: "Initializers", dtype, name: str):
         super().__init__(dtype=dtype, name=name)
         self.config = config
@@ -83,6 +86,7 @@ class AttentionBlock(tf_keras.layers.Layer):
             Dense(width, width, initializers, self.dtype_policy) for _ in range(4)
         )
         self.layer_norm = LayerNorm(width, config.layer_norm_eps)
+        self.built = True
 
     def weights_by_name(self) -> Weights:
         """The weights that `call` needs; query, key and value are one matrix product."""
@@ -117,6 +121,14 @@ class AttentionBlock(tf_keras.layers.Layer):
             drop=dropout_function(config.hidden_dropout_prob, fold_seed(seed, 1)),
         )
 
+    def probabilities(self, hidden_BLD, mask) -> tf.Tensor:
+        """How much each head attends from position L to position M, [B, N, L, M]; without dropout."""
+        (weights,) = cast_weights_per_layer([self], plain=True)
+        projected_BLJ = linear(tf.cast(hidden_BLD, self.compute_dtype), weights["input_kernel"])
+        num_heads = self.config.num_attention_heads
+        query, key, _ = plain_ops.split_heads(projected_BLJ, weights["input_bias"], num_heads)
+        return plain_ops.attention_probabilities(query, key, mask)
+
     def named_variables(self) -> dict[str, tf.Variable]:
         """The variables under their released names."""
         layers = {
@@ -135,6 +147,8 @@ class FeedForwardBlock(tf_keras.layers.Layer):
     It owns 2 D F + F + D + 2 D values, which the sharing strategies `all` and `ffn` share.
     """
 
+    kind = "ffn"
+
     def __init__(self, config: AlbertConfig, initializers: "Initializers", dtype, name: str):
         super().__init__(dtype=dtype, name=name)
         self.config = config
@@ -142,6 +156,7 @@ class FeedForwardBlock(tf_keras.layers.Layer):
         self.intermediate = Dense(hidden, inner, initializers, self.dtype_policy)
         self.output_dense = Dense(inner, hidden, initializers, self.dtype_policy)
         self.layer_norm = LayerNorm(hidden, config.layer_norm_eps)
+        self.built = True
 
     def weights_by_name(self) -> Weights:
         """The weights that `call` needs."""
@@ -232,17 +247,18 @@ class AlbertEncoder(SavableModel):
         self.projection = None
         width, dtype = config.hidden_size, self.dtype_policy
         if config.embedding_size != width:
-            self.projection = Dense(config.embedding_size, width, initializers, dtype)
+            sizes = config.embedding_size, width
+            self.projection = Dense(*sizes, initializers, dtype, name="projection")
         # [group][inner group]; a group is one copy of the variables, used by any number of layers.
         attention_group, ffn_group = config.attention_group_of_layer, config.ffn_group_of_layer
         self.attention_blocks = self._blocks(AttentionBlock, attention_group, initializers)
         self.ffn_blocks = self._blocks(FeedForwardBlock, ffn_group, initializers)
-        self.pooler = Dense(width, width, initializers, dtype, tf.tanh)
+        self.pooler = Dense(width, width, initializers, dtype, tf.tanh, name="pooler")
         self.built = True
 
     def _blocks(self, block_class, group_of_layer: Callable, initializers) -> list[list]:
         def block(group: int, inner: int) -> tf_keras.layers.Layer:
-            name = f"group_{group}_inner_{inner}"
+            name = f"{block_class.kind}_{group}_{inner}"
             return block_class(self.config, initializers, self.dtype_policy, name)
 
         num_groups = 1 + max(map(group_of_layer, range(self.config.num_hidden_layers)))
@@ -254,7 +270,14 @@ class AlbertEncoder(SavableModel):
         """See `call`; inputs are checked before Keras sees them."""
         return super().__call__(checked_inputs(inputs, self.config), *args, **kwargs)
 
-    def call(self, inputs, training=False, seed=None):
+    def call(
+        self,
+        inputs,
+        training=False,
+        seed=None,
+        output_hidden_states: bool = False,
+        output_attentions: bool = False,
+    ):
         """Encodes a batch.
 
         Args:
@@ -267,23 +290,35 @@ class AlbertEncoder(SavableModel):
 
         Returns:
           Dictionary of `sequence_output` [B, L, D], `pooled_output` [B, D] (packed: [B, S, D]) and `all_layers`, the
-          outputs [B, L, D] of all pairs of attention and feed-forward blocks in order; float32.
+          outputs [B, L, D] of all pairs of attention and feed-forward blocks in order; float32. If requested, also
+          `hidden_states`, the input of the first layer and then `all_layers`; and `attentions`, the probabilities
+          [B, N, L, L] of each attention block before dropout, which are computed a second time for this.
 
         Raises:
           UserError: the inputs are not such a dictionary, or are longer than `max_position_embeddings`. Names of other
             libraries (`attention_mask`, `token_type_ids`) mean the same; other inputs, such as labels, are ignored.
         """
         seed = training_seed(training, seed)
-        hidden = self.embedded(inputs, fold_seed(seed, 0))
+        hidden = first = self.embedded(inputs, fold_seed(seed, 0))
         mask, all_layers = _mask_of(inputs), []
         for index, block in enumerate(self.block_functions(plain=self._plain or not training)):
             hidden = block(hidden, mask, fold_seed(seed, 1 + index))
             all_layers.append(hidden)
-        return {
+        outputs = {
             "sequence_output": all_layers[-1],
             "pooled_output": self.pooled(first_vectors(all_layers[-1], inputs)),
             "all_layers": all_layers,
         }
+        hidden_states = [first, *all_layers]
+        if output_hidden_states:
+            outputs["hidden_states"] = hidden_states
+        if output_attentions:
+            blocks, _ = self.blocks_in_order()
+            outputs["attentions"] = [
+                block.probabilities(hidden, mask)
+                for block, hidden in zip(blocks, hidden_states, strict=False)
+            ]
+        return outputs
 
     def embedded(self, inputs, seed=None) -> tf.Tensor:
         """The input of the first layer, [B, L, D]."""
@@ -417,6 +452,7 @@ class LayerNorm(tf_keras.layers.Layer):
         self.epsilon = epsilon
         self.gamma = self.add_weight("gamma", [width], initializer="ones")
         self.beta = self.add_weight("beta", [width], initializer="zeros")
+        self.built = True
 
     def call(self, tensor):
         """[..., width] of any float type -> [..., width] float32."""

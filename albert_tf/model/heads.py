@@ -43,6 +43,7 @@ class MaskedLmHead(tf_keras.layers.Layer):
         self.output_bias = self.add_weight(
             "output_bias", [config.vocab_size], initializer="zeros", experimental_autocast=False
         )
+        self.built = True
 
     def call(self, masked_BPD, word_embeddings_VE):
         """Hidden states of masked positions [B, P, D], word embeddings [V, E] -> logits [B, P, V] float32."""
@@ -82,6 +83,7 @@ class ScoreHead(tf_keras.layers.Layer):
             initializer=initializers.truncated_normal(),
         )
         self.output_bias = self.add_weight("output_bias", [num_outputs], initializer="zeros")
+        self.built = True
 
     def call(self, vectors, seed=None):
         """[..., D] -> [..., C]; dropout is a function of the seed, and off without a seed."""

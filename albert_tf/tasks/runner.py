@@ -19,6 +19,21 @@ from albert_tf.tasks.settings import (
     model_of,
 )
 
+# For --help; those of files come first. No program has all of them.
+_MOST_USED = (
+    *(
+        "task_name",
+        "version",
+        "data_dir",
+        "train_file",
+        "eval_file",
+        "predict_file",
+        "text_columns",
+    ),
+    *("init_checkpoint", "output_dir", "learning_rate", "num_train_epochs", "train_batch_size"),
+    *("max_seq_length", "do_train", "do_predict", "num_runs", "seed", "preset", "level"),
+)
+
 
 def run(definition: registry.TaskDefinition, description: str = "") -> None:
     """Fine-tunes as the command line says; then the process ends."""
@@ -38,6 +53,7 @@ def run(definition: registry.TaskDefinition, description: str = "") -> None:
         definition.settings,
         description=description,
         defaults=functools.partial(defaults, definition),
+        most_used=_MOST_USED,
     )
 
 

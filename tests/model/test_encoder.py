@@ -53,11 +53,11 @@ def numpy_block(x, mask, config, v, attention, ffn):
     activation = NUMPY_ACTIVATIONS[config.hidden_act]
     inner = activation(numpy_dense(x, v, f"{ffn}ffn_1/intermediate/dense"))
     inner = numpy_dense(inner, v, f"{ffn}ffn_1/intermediate/output/dense")
-    return numpy_layer_norm(inner + x, v, f"{ffn}LayerNorm_1")
+    return numpy_layer_norm(inner + x, v, f"{ffn}LayerNorm_1"), probabilities
 
 
 def numpy_encoder(features, config, v):
-    """All layers and the pooled output, in float64."""
+    """Hidden states, attention probabilities of all layers, and the pooled output, in float64."""
     e = "bert/embeddings/"
     x = v[e + "word_embeddings"][features["input_ids"]]
     x = x + v[e + "token_type_embeddings"][features["segment_ids"]]
@@ -65,7 +65,7 @@ def numpy_encoder(features, config, v):
     x = numpy_layer_norm(x, v, e + "LayerNorm")
     if config.embedding_size != config.hidden_size:
         x = numpy_dense(x, v, "bert/encoder/embedding_hidden_mapping_in")
-    layers = []
+    layers, attentions = [x], []
     for layer in range(config.num_hidden_layers):
         group = int(layer / config.num_hidden_layers * config.num_hidden_groups)
         attention_group = group if config.share_parameters in ("all", "attention") else layer
@@ -73,9 +73,10 @@ def numpy_encoder(features, config, v):
         for inner in range(config.inner_group_num):
             name = "bert/encoder/transformer/group_{}/inner_group_{}/"
             attention, ffn = name.format(attention_group, inner), name.format(ffn_group, inner)
-            x = numpy_block(x, features["input_mask"], config, v, attention, ffn)
+            x, probabilities = numpy_block(x, features["input_mask"], config, v, attention, ffn)
             layers.append(x)
-    return layers, np.tanh(numpy_dense(x[:, 0], v, "bert/pooler/dense"))
+            attentions.append(probabilities)
+    return layers, attentions, np.tanh(numpy_dense(x[:, 0], v, "bert/pooler/dense"))
 
 
 @pytest.mark.parametrize(
@@ -101,9 +102,12 @@ def test_forward_pass_equals_numpy(tiny, changes):
         name: variable.numpy().astype(np.float64)
         for name, variable in model.named_variables().items()
     }
-    layers, pooled = numpy_encoder(features, config, values)
+    layers, attentions, pooled = numpy_encoder(features, config, values)
     assert len(outputs["all_layers"]) == config.num_blocks
-    np.testing.assert_allclose(np.stack(outputs["all_layers"]), np.stack(layers), atol=2e-5)
+    np.testing.assert_allclose(np.stack(outputs["all_layers"]), np.stack(layers[1:]), atol=2e-5)
+    encoded = model.encoder(features, output_hidden_states=True, output_attentions=True)
+    np.testing.assert_allclose(np.stack(encoded["hidden_states"]), np.stack(layers), atol=2e-5)
+    np.testing.assert_allclose(np.stack(encoded["attentions"]), np.stack(attentions), atol=2e-5)
     np.testing.assert_allclose(outputs["pooled_output"], pooled, atol=2e-5)
 
     masked = np.take_along_axis(layers[-1], features["masked_lm_positions"][..., None], axis=1)

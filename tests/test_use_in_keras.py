@@ -1,0 +1,78 @@
+"""The code of docs/use_in_keras.md runs from top to bottom, and does what the page says."""
+
+import os
+import re
+
+import numpy as np
+import pytest
+import tf_keras
+
+from albert_tf import load_pretrained
+from tests.helpers import ROOT
+
+PAGE = (ROOT / "docs" / "use_in_keras.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """The names that the page's code leaves, the text that it prints, and the folder that it writes."""
+    folder, here = tmp_path_factory.mktemp("keras"), os.getcwd()
+    (folder / "models").symlink_to(ROOT / "models")
+    (folder / "runs").mkdir()
+    values: dict = {}
+    tf_keras.utils.set_random_seed(5)
+    os.chdir(folder)
+    try:
+        exec("\n".join(re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)), values)
+    finally:
+        os.chdir(here)
+    return values, folder
+
+
+def test_a_head_of_ones_own_learns_while_frozen_layers_stay(run):
+    values, folder = run
+    losses = values["history"].history["loss"]
+    assert losses[-1] < 0.5 * losses[0]
+    assert len((folder / "runs" / "log.csv").read_text().splitlines()) == 1 + len(losses)
+    before = load_pretrained(ROOT / "models" / "albert-tiny-docs").named_variables()
+    changed = {
+        name
+        for name, variable in values["encoder"].named_variables().items()
+        if not np.array_equal(variable, before[name])
+    }
+    assert changed and not any("/embeddings/" in name for name in changed)
+    assert np.argmin(values["history"].history["val_loss"]) == len(losses) - 1
+    inputs = values["tokenizer"](values["texts"])
+    np.testing.assert_array_equal(values["best"](inputs), values["model"](inputs))
+
+
+def test_the_summary_counts_the_parameters_of_every_layer(run):
+    lines: list[str] = []
+    encoder = run[0]["encoder"]
+    encoder.summary(print_fn=lines.append)
+    names = ("embeddings", "projection", "attention_0_0", "ffn_0_0", "pooler")
+    assert [layer.name for layer in encoder.layers] == list(names)
+    assert sum(layer.count_params() for layer in encoder.layers) == encoder.count_params()
+    text = "\n".join(lines)
+    assert "unused" not in text
+    for line in re.findall(r"^    (\S.*params: .*)$", PAGE, re.MULTILINE):
+        assert line in text
+
+
+def test_hidden_states_and_attention_have_the_shapes_that_the_page_names(run):
+    states, attentions = run[0]["states"], run[0]["attentions"]
+    tokens = run[0]["tokenizer"](run[0]["texts"])["input_mask"]
+    assert [state.shape for state in states] == [(*tokens.shape, 128)] * 5
+    np.testing.assert_array_equal(states[-1], run[0]["outputs"]["sequence_output"])
+    assert [probability.shape[:2] for probability in attentions] == [(4, 4)] * 4
+    for probabilities in attentions:
+        np.testing.assert_allclose(np.sum(probabilities, axis=-1), 1, rtol=1e-5)
+        assert np.all(np.where(tokens[:, None, None] == 1, 0, probabilities) < 1e-6)
+
+
+def test_a_head_of_the_library_is_saved_with_what_it_has_learned(run):
+    values, folder = run
+    loaded = load_pretrained(folder / "runs" / "reviews")
+    assert loaded.config.labels == ("bad", "fair", "good")
+    for name, variable in loaded.named_variables().items():
+        np.testing.assert_array_equal(variable, values["classifier"].named_variables()[name])
