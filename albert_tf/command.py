@@ -49,7 +49,7 @@ def main() -> None:
     command, programs, words = "albert-tf", PROGRAMS, sys.argv[1:]
     if words[:1] == [DATA]:
         command, programs, words = f"albert-tf {DATA}", DATA_PROGRAMS, words[1:]
-    if not words or words[0] in ("--help", "-h", "help"):
+    if not words or words[0] in ("--help", "--help=all", "-h", "help"):
         print_help(_overview(command, programs))
         return
     if words[0] == "--version":
