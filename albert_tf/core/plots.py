@@ -16,6 +16,7 @@ matplotlib.rcParams.update(
         "axes.spines.right": False,
         "axes.spines.top": False,
         "axes.titlesize": 9,
+        "figure.titlesize": 9,
         "font.size": 9,
         "grid.alpha": 0.3,
         "legend.edgecolor": "none",

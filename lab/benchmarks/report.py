@@ -11,11 +11,11 @@ import pathlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.axes import Axes
 
 from albert_tf.core import files, flags
-from albert_tf.core.plots import new_figure, save
+from albert_tf.core.plots import COLORS, new_figure, save
 from albert_tf.core.settings import Settings, setting
 from albert_tf.core.tables import table
 from lab.benchmarks import engines
@@ -34,7 +34,9 @@ NAMES = {
 }
 BUSY = 0.1  # a measurement is disturbed if other programs use more than this share
 STEPS = ("8x512", "16x128")
-_COLORS = dict(zip(NAMES, plt.get_cmap("tab10").colors, strict=False))
+# One color for each library, in every picture.
+COLORS_OF = {"ours": COLORS[0], "ours_packed": COLORS[0], "ours_recomputed": COLORS[0]}
+COLORS_OF |= {"keras_hub": COLORS[1], "model_garden": COLORS[4], "transformers": COLORS[3]}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -106,9 +108,9 @@ def write(folder: pathlib.Path) -> None:
     for title, section in sections.items():
         if section_lines := section(results):
             lines += ["", f"## {title}", "", *section_lines]
-    if figure := _drawn(results):
+    if figure := draw_steps(results):
         save(figure, folder / PLOT_FILE)
-        lines += ["", f"![Seconds per training step]({PLOT_FILE})"]
+        lines += ["", f"![Examples per second of a training step]({PLOT_FILE})"]
     files.write_bytes(str(folder / TABLE_FILE), ("\n".join(lines) + "\n").encode())
 
 
@@ -316,30 +318,42 @@ def missing(results: RunResults) -> list[str]:
     ]
 
 
-def _drawn(results: RunResults):
-    """Draws bars for all implementations, with a line at the time of the matrix products alone."""
+def draw_steps(results: RunResults):
+    """Draws examples per second of all implementations, with the slowest and the fastest repetition."""
     plans = [
-        (step, precision, timings)
+        (f"training_step.{step}.{precision}.", f"{step.replace('x', ' rows of ')}, {precision}")
         for step in STEPS
         for precision in PRECISIONS
-        if (timings := results.values_by_name(f"training_step.{step}.{precision}."))
+        if results.values_by_name(f"training_step.{step}.{precision}.")
     ]
     if not plans:
         return None
-    figure, (panels,) = new_figure(len(plans))
-    for axes, (step, precision, timings) in zip(panels, plans, strict=True):
-        for name, timing in timings.items():
-            who, median = name.rpartition(".")[2], timing["median"]
-            error = [[median - timing["min"]], [timing["max"] - median]]
-            axes.bar(NAMES[who], median, yerr=error, color=_COLORS[who], capsize=3)
-        if limit := results.limit(step, precision):
-            seconds = timing["flops"] / limit  # the work is the same for all implementations
-            axes.axhline(seconds, color="black", linestyle="--", label="matrix products alone")
-            axes.legend()
-        axes.set_title(f"{step}, {precision}")
-        axes.tick_params(axis="x", labelrotation=30, labelsize=7)
-    panels[0].set_ylabel("seconds per step")
+    figure, panels = new_figure(2, (len(plans) + 1) // 2, width=4.4, height=1.9)
+    for axes, (prefix, title) in zip(panels.flat, plans, strict=False):
+        timings = results.values_by_name(prefix)
+        for y, (name, timing) in enumerate(reversed(timings.items())):  # upwards
+            _draw_rate(axes, y, timing, COLORS_OF[name.removeprefix(prefix)])
+            if results.was_disturbed(name):
+                axes.patches[-1].set(hatch="////", edgecolor="white")
+        names = [NAMES[name.removeprefix(prefix)] for name in reversed(timings)]
+        axes.set_yticks(range(len(names)), names)
+        axes.set(title=title, xlabel="examples per second")
+        axes.margins(x=0.2)
+    for axes in panels.flat[len(plans) :]:
+        axes.set_visible(False)
+    content = results.content
+    figure.suptitle(
+        f"Training step of albert-base, {content['machine']['cores']} CPU cores, {content['date']}"
+        " (hatched: other programs disturbed it)"
+    )
     return figure
+
+
+def _draw_rate(axes: Axes, y: int, timing: Values, color: str) -> None:
+    rate, median = timing["examples_a_second"], timing["median"]
+    low, high = rate * median / timing["max"], rate * median / timing["min"]
+    axes.barh(y, rate, xerr=[[rate - low], [high - rate]], color=color, capsize=2)
+    axes.text(high, y, f" {number(rate)}", va="center", fontsize=8)
 
 
 if __name__ == "__main__":

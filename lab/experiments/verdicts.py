@@ -19,7 +19,7 @@ MAX_SEEDS = 100  # more are not asked for
 
 
 class Verdict(NamedTuple):
-    """One of the four words, and the difference with its interval.
+    """One of the four words, and the difference with its interval; `half` is half the interval's width, if it is known.
 
     `seeds` says how many seeds of each row give an even chance to decide a comparison that is too small, if the
     measured difference and spread are right. It is empty if the comparison is decided, or the spread is unknown.
@@ -28,6 +28,8 @@ class Verdict(NamedTuple):
     word: str
     reason: str
     seeds: str = ""
+    difference: float | None = None
+    half: float | None = None
 
 
 class Level(NamedTuple):
@@ -106,14 +108,16 @@ def compare(
     variances = [statistics.variance(sample) for sample in samples if len(sample) > 1]
     if len(variances) < len(samples) or not any(variances):
         unknown = "one seed" if min(counts) == 1 else "spread unknown"
-        return Verdict(TOO_SMALL, f"{difference:+.{digits}f}, {unknown}{allowed}")
+        reason = f"{difference:+.{digits}f}, {unknown}{allowed}"
+        return Verdict(TOO_SMALL, reason, difference=difference)
     half = margin(variances, counts, error)
     number = " and ".join(map(str, counts)) + unit
     reason = f"{difference:+.{digits}f} ± {half:.{digits}f} (n = {number}){allowed}"
-    if (word := _word(difference, half, *agreeing)) != TOO_SMALL:
-        return Verdict(word, reason)
+    word = _word(difference, half, *agreeing)
+    if word != TOO_SMALL:
+        return Verdict(word, reason, "", difference, half)
     if error and _word(difference, stats.norm.ppf(TAIL) * error, *agreeing) == TOO_SMALL:
-        return Verdict(word, reason, "more examples")
+        return Verdict(word, reason, "more examples", difference, half)
 
     def is_decided(seeds: int) -> bool:
         half = margin(variances, [seeds] * len(samples), error)
@@ -121,4 +125,5 @@ def compare(
 
     # A larger number of seeds decides whatever a smaller one does.
     seeds = bisect.bisect_left(range(MAX_SEEDS + 1), True, lo=min(counts) + 1, key=is_decided)
-    return Verdict(word, reason, str(seeds) if seeds <= MAX_SEEDS else f"more than {MAX_SEEDS}")
+    needed = str(seeds) if seeds <= MAX_SEEDS else f"more than {MAX_SEEDS}"
+    return Verdict(word, reason, needed, difference, half)

@@ -1,5 +1,7 @@
 """Verdicts on differences of hand-made numbers."""
 
+import math
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -15,8 +17,11 @@ def by_seed(*values: float, first: int = 1) -> dict[int, float]:
 def test_rows_with_equal_seeds_are_compared_by_pairs():
     # Differences 1, 2 and 3 with standard deviation 1: 4.303 / 3 ** 0.5 = 2.5; of four pairs, 3.182 / 2 = 1.6.
     zero = by_seed(10.0, 20.0, 30.0)
-    assert compare(by_seed(11.0, 22.0, 33.0), zero) == (TOO_SMALL, "+2.0 ± 2.5 (n = 3 pairs)", "4")
-    assert compare(by_seed(12.0, 23.0, 34.0), zero) == (AGREES, "+3.0 ± 2.5 (n = 3 pairs)", "")
+    open_ = compare(by_seed(11.0, 22.0, 33.0), zero)
+    assert open_[:4] == (TOO_SMALL, "+2.0 ± 2.5 (n = 3 pairs)", "4", 2.0)
+    assert math.isclose(open_.half, 4.303 / 3**0.5, rel_tol=1e-4)
+    found = compare(by_seed(12.0, 23.0, 34.0), zero)
+    assert found[:4] == (AGREES, "+3.0 ± 2.5 (n = 3 pairs)", "", 3.0)
     assert compare(by_seed(8.0, 17.0, 26.0), zero).word == DISAGREES
     found = compare(by_seed(11.0, 22.0, 33.0), dict(reversed(zero.items())))
     assert found.reason == "+2.0 ± 2.5 (n = 3 pairs)"  # the order of the seeds is of no account
@@ -46,12 +51,12 @@ def test_rows_that_spread_differently_are_not_pooled():
 def test_nothing_is_decided_without_a_spread():
     two = by_seed(0.0, 1.0)
     assert compare({}, two).word == compare(two, {}).word == compare(two, None).word == NOT_RUN
-    one = (TOO_SMALL, "+9.0, one seed", "")
+    one = (TOO_SMALL, "+9.0, one seed", "", 9.0, None)
     assert (
         compare({1: 9.0}, {1: 0.0}) == compare({1: 9.5}, two) == compare({1: 9.0}, Level(0)) == one
     )
     equal = compare(by_seed(1.0, 1.0), by_seed(0.0, 0.0))
-    assert equal == (TOO_SMALL, "+1.0, spread unknown", "")
+    assert equal == (TOO_SMALL, "+1.0, spread unknown", "", 1.0, None)
 
 
 def test_rows_that_do_not_differ_are_told_apart_once_in_twenty():
