@@ -27,8 +27,6 @@ MACHINES = {
     "8 A100": ("a100", 8),
     "8 H100": ("h100", 8),
     "TPU v3-8": ("v3", 4),
-    "TPU v3-32": ("v3", 16),
-    "TPU v3-128": ("v3", 64),
     "TPU v3-512": ("v3", 256),
     "TPU v4-64": ("v4", 32),
     "TPU v5e-64": ("v5e", 64),
@@ -136,18 +134,17 @@ def reports_table() -> list[str]:
     return table("who | model | machine | examples/s | TFLOP/s of peak | utilization", rows)
 
 
-def training_tables(settings: ScalingSettings) -> tuple[list[str], list[str]]:
+def training_table(settings: ScalingSettings) -> list[str]:
     """Time and dollars of the whole training, by machine and model."""
-    times, costs = [], []
+    rows = []
     num_examples = settings.num_train_steps * settings.train_batch_size
     for name, (chip, num_chips) in MACHINES.items():
         rate = num_chips * CHIPS[chip].teraflops * 1e12 * settings.utilization
         hours = [num_examples * flops_of(model, settings) / rate / 3600 for model in MODELS]
         price = num_chips * settings.price_of[chip]
-        times.append([name, *map(duration, hours)])
-        costs.append([name, f"{price:,.2f}", *(f"{hour * price:,.0f}" for hour in hours)])
-    models = " | ".join(MODELS)
-    return table(f"machine | {models}", times), table(f"machine | $ per hour | {models}", costs)
+        cells = [f"{duration(hour)}, ${hour * price:,.0f}" for hour in hours]
+        rows.append([name, f"{price:,.2f}", *cells])
+    return table(f"machine | $ per hour | {' | '.join(MODELS)}", rows)
 
 
 def duration(hours: float) -> str:
@@ -179,8 +176,8 @@ def preparation_table(settings: ScalingSettings) -> list[str]:
 
 def main(settings: ScalingSettings) -> None:
     """Prints all tables."""
-    times, costs = training_tables(settings)
-    tables = (preparation_table(settings), flops_table(settings), reports_table(), times, costs)
+    training = training_table(settings)
+    tables = (preparation_table(settings), flops_table(settings), reports_table(), training)
     print("\n\n".join("\n".join(lines) for lines in tables))
 
 
