@@ -28,11 +28,8 @@ MACHINES = {
     "8 H100": ("h100", 8),
     "TPU v3-8": ("v3", 4),
     "TPU v3-512": ("v3", 256),
-    "TPU v4-64": ("v4", 32),
     "TPU v5e-64": ("v5e", 64),
-    "TPU v5p-64": ("v5p", 32),
     "TPU v6e-8": ("v6e", 8),
-    "TPU v6e-64": ("v6e", 64),
 }
 
 
@@ -71,7 +68,7 @@ PREPARATIONS = (
     Preparation("dynamic, 1 pass", 3.1 / 25.7, 10.27 / 25.7, 20_554 / 25.7),
 )
 CORPUS_GIGABYTES = (16, 160)
-NUM_CORES = (2, 16, 128)
+NUM_CORES = (2, 128)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -140,11 +137,11 @@ def training_table(settings: ScalingSettings) -> list[str]:
     num_examples = settings.num_train_steps * settings.train_batch_size
     for name, (chip, num_chips) in MACHINES.items():
         rate = num_chips * CHIPS[chip].teraflops * 1e12 * settings.utilization
-        hours = [num_examples * flops_of(model, settings) / rate / 3600 for model in MODELS]
+        hours = [num_examples * flops_of(model, settings) / rate / 3600 for model in MODELS[:4]]
         price = num_chips * settings.price_of[chip]
         cells = [f"{duration(hour)}, ${hour * price:,.0f}" for hour in hours]
         rows.append([name, f"{price:,.2f}", *cells])
-    return table(f"machine | $ per hour | {' | '.join(MODELS)}", rows)
+    return table(f"machine | $ per hour | {' | '.join(MODELS[:4])}", rows)
 
 
 def duration(hours: float) -> str:
