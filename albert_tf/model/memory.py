@@ -1,6 +1,6 @@
 """Lower bounds of the memory of a training step and of a prediction on a CPU, from a model's sizes.
 
-Each is less than what was measured for every size (docs/reliability.md), because what exceeds it is rejected.
+Each is less than what was measured for every size (tests/model/test_memory.py), because what exceeds it is rejected.
 """
 
 from albert_tf.model.config import AlbertConfig

@@ -27,14 +27,9 @@ MACHINES = {
     "8 A100": ("a100", 8),
     "8 H100": ("h100", 8),
     "TPU v3-8": ("v3", 4),
-    "TPU v3-32": ("v3", 16),
-    "TPU v3-128": ("v3", 64),
     "TPU v3-512": ("v3", 256),
-    "TPU v4-64": ("v4", 32),
     "TPU v5e-64": ("v5e", 64),
-    "TPU v5p-64": ("v5p", 32),
     "TPU v6e-8": ("v6e", 8),
-    "TPU v6e-64": ("v6e", 64),
 }
 
 
@@ -73,7 +68,7 @@ PREPARATIONS = (
     Preparation("dynamic, 1 pass", 3.1 / 25.7, 10.27 / 25.7, 20_554 / 25.7),
 )
 CORPUS_GIGABYTES = (16, 160)
-NUM_CORES = (2, 16, 128)
+NUM_CORES = (2, 128)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -136,18 +131,17 @@ def reports_table() -> list[str]:
     return table("who | model | machine | examples/s | TFLOP/s of peak | utilization", rows)
 
 
-def training_tables(settings: ScalingSettings) -> tuple[list[str], list[str]]:
+def training_table(settings: ScalingSettings) -> list[str]:
     """Time and dollars of the whole training, by machine and model."""
-    times, costs = [], []
+    rows = []
     num_examples = settings.num_train_steps * settings.train_batch_size
     for name, (chip, num_chips) in MACHINES.items():
         rate = num_chips * CHIPS[chip].teraflops * 1e12 * settings.utilization
-        hours = [num_examples * flops_of(model, settings) / rate / 3600 for model in MODELS]
+        hours = [num_examples * flops_of(model, settings) / rate / 3600 for model in MODELS[:4]]
         price = num_chips * settings.price_of[chip]
-        times.append([name, *map(duration, hours)])
-        costs.append([name, f"{price:,.2f}", *(f"{hour * price:,.0f}" for hour in hours)])
-    models = " | ".join(MODELS)
-    return table(f"machine | {models}", times), table(f"machine | $ per hour | {models}", costs)
+        cells = [f"{duration(hour)}, ${hour * price:,.0f}" for hour in hours]
+        rows.append([name, f"{price:,.2f}", *cells])
+    return table(f"machine | $ per hour | {' | '.join(MODELS[:4])}", rows)
 
 
 def duration(hours: float) -> str:
@@ -179,8 +173,8 @@ def preparation_table(settings: ScalingSettings) -> list[str]:
 
 def main(settings: ScalingSettings) -> None:
     """Prints all tables."""
-    times, costs = training_tables(settings)
-    tables = (preparation_table(settings), flops_table(settings), reports_table(), times, costs)
+    training = training_table(settings)
+    tables = (preparation_table(settings), flops_table(settings), reports_table(), training)
     print("\n\n".join("\n".join(lines) for lines in tables))
 
 

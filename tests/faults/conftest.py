@@ -1,4 +1,4 @@
-"""Prints the figures of the tests of faults as a table, which docs/reliability.md contains."""
+"""Prints the figures of the tests of faults as a table; docs/reliability.md has their sums."""
 
 import collections
 
