@@ -1,8 +1,8 @@
 """Reads weights that `torch.save` wrote (`pytorch_model.bin`), without torch and without executing code in the file.
 
-Such a file contains the values of the tensors and a pickle, a small program that describes the tensors. Python's own
-reader of pickles calls any function that the program names. The interpreter here accepts only the instructions and
-names that a table of tensors needs, and turns them into plain records. Everything else is an error.
+Such a file contains the values of the tensors and a pickle, a small program that describes the tensors. Python's
+reader of pickles calls any function that the program names. Here, it gets only the instructions and names that a table
+of tensors needs, and makes plain records of them. Everything else is an error.
 
 There are two layouts: a zip archive of stored members (torch 1.6 and newer), and several pickles followed by the
 values.
@@ -12,9 +12,10 @@ import io
 import math
 import mmap
 import os
+import pickle
 import pickletools
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +26,7 @@ from albert_tf.core.errors import UserError, first_line
 _ZIP_START = b"PK\x03\x04"
 _PICKLE_START = b"\x80"
 _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
-_MAX_INSTRUCTIONS = 1_000_000  # a tensor takes about 40
+_MAX_INSTRUCTIONS = 200_000  # a tensor takes about 40
 _LONGEST_REASON = 200  # characters of a library's error, which may contain parts of the file
 _MAX_DIMENSIONS = 32  # NumPy's own limit before version 2
 
@@ -34,21 +35,6 @@ _BFLOAT16 = "BFloat16Storage"
 _TYPES = {"Float": "<f4", "Double": "<f8", "Half": "<f2", "BFloat16": "<u2", "Long": "<i8"}
 _TYPES |= {"Int": "<i4", "Short": "<i2", "Char": "i1", "Byte": "u1", "Bool": "?"}
 _DTYPES = {f"{name}Storage": np.dtype(dtype) for name, dtype in _TYPES.items()}
-
-
-class _Global(NamedTuple):
-    """A function or class that a pickle names."""
-
-    module: str
-    name: str
-
-
-_ORDERED_DICT = _Global("collections", "OrderedDict")
-_TENSOR = _Global("torch._utils", "_rebuild_tensor")
-_TENSOR_V2 = _Global("torch._utils", "_rebuild_tensor_v2")
-_PARAMETER = _Global("torch._utils", "_rebuild_parameter")
-_ALLOWED = {_ORDERED_DICT, _TENSOR, _TENSOR_V2, _PARAMETER}
-_ALLOWED |= {_Global("torch", name) for name in _DTYPES}
 
 
 class _Storage(NamedTuple):
@@ -63,6 +49,12 @@ class _Storage(NamedTuple):
         return self.num_values * _DTYPES[self.type_name].itemsize
 
 
+class _StorageType(NamedTuple):
+    """The name of a class of torch, as it is in a pickle."""
+
+    name: str
+
+
 class _Tensor(NamedTuple):
     """The description of a tensor in a pickle; offset, shape and strides count values."""
 
@@ -70,6 +62,20 @@ class _Tensor(NamedTuple):
     offset: Any
     shape: Any
     strides: Any
+
+
+class _Table(dict):
+    """A dictionary of a pickle; rejects nested keys, whose hash may never end."""
+
+    def __init__(self, items: Iterable = ()):
+        super().__init__()
+        for key, value in items:
+            self[key] = value
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if type(key) not in (str, int):
+            raise TypeError("a dictionary with names or numbers as keys was expected")
+        super().__setitem__(key, value)
 
 
 class _Refused(Exception):
@@ -171,8 +177,9 @@ def _read_legacy(file) -> dict[str, np.ndarray]:
 
 def _tensors(loaded: Any) -> dict[str, _Tensor]:
     """The content of a pickle; raises `_Refused` if it is not names and valid tensors."""
-    if not isinstance(loaded, dict):
-        raise _Refused(f"expected names and tensors, got {type(loaded).__name__}")
+    if not isinstance(loaded, _Table) or not loaded:
+        found = "none" if isinstance(loaded, _Table) else type(loaded).__name__
+        raise _Refused(f"expected names and tensors, got {found}")
     for name, tensor in loaded.items():
         if not isinstance(name, str) or not isinstance(tensor, _Tensor):
             entry = name[:60] if isinstance(name, str) else "a number"
@@ -234,141 +241,88 @@ def _arrays(tensors: Mapping[str, _Tensor], data: Mapping[str, Any], order: str)
     return views
 
 
-# --- The interpreter ---
+# --- Pickles ---
+
+# What stands for the functions and classes that a table of tensors names: nothing of torch is called.
+_STAND_INS: dict[tuple[str, str], Any] = {
+    ("collections", "OrderedDict"): _Table,
+    ("torch._utils", "_rebuild_tensor"): lambda *arguments: _Tensor(*arguments[:4]),
+    ("torch._utils", "_rebuild_tensor_v2"): lambda *arguments: _Tensor(*arguments[:4]),
+    ("torch._utils", "_rebuild_parameter"): lambda *arguments: arguments[0],
+    **{("torch", name): _StorageType(name) for name in _DTYPES},
+}
+_INSTRUCTIONS = {
+    *("PROTO", "FRAME", "STOP", "MARK", "PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"),
+    *("GET", "BINGET", "LONG_BINGET", "INT", "LONG", "LONG1", "LONG4", "BININT", "BININT1"),
+    *("BININT2", "FLOAT", "BINFLOAT", "NONE", "NEWTRUE", "NEWFALSE", "UNICODE", "BINUNICODE"),
+    *("SHORT_BINUNICODE", "BINUNICODE8", "STRING", "BINSTRING", "SHORT_BINSTRING"),
+    *("EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "EMPTY_LIST", "LIST", "APPEND"),
+    *("APPENDS", "EMPTY_DICT", "DICT", "SETITEM", "SETITEMS", "GLOBAL", "STACK_GLOBAL"),
+    *("BINPERSID", "REDUCE", "BUILD"),
+}
+_OPCODES = {ord(opcode.code): opcode.name for opcode in pickletools.opcodes}
+_Reader: Any = (
+    pickle._Unpickler
+)  # the one in Python; that in C cannot be restricted to instructions
 
 
 def _run(stream) -> Any:
-    """The result of a pickle; afterwards, the stream is at the end of the pickle."""
-    machine = _Machine()
+    """The content of a pickle; afterwards, the stream is at the end of the pickle."""
     try:
-        for count, (opcode, argument, _) in enumerate(pickletools.genops(stream)):
-            if opcode.name == "STOP":
-                return machine.stack.pop()
-            if count > _MAX_INSTRUCTIONS:
-                raise _Refused(f"its pickle has more than {_MAX_INSTRUCTIONS:,} instructions")
-            machine.do(opcode.name, argument)
-    except (ValueError, LookupError, TypeError) as error:
+        return _Unpickler(stream).load()
+    except _Refused:
+        raise
+    except Exception as error:  # `pickle` may raise any exception for a damaged pickle
         raise _Refused(f"damaged pickle ({first_line(error)[:_LONGEST_REASON]})") from None
-    raise AssertionError  # genops raises ValueError for a pickle without STOP
 
 
-class _Machine:
-    """Stack and memory of the interpreter: numbers, strings, containers and the records above. No function is called.
+class _Unpickler(_Reader):
+    """The reader of pickles with the instructions and names that a table of tensors needs."""
 
-    The methods `do_...` are the instructions, with their names in `pickletools`.
-    """
+    def __init__(self, stream):
+        super().__init__(stream)
+        self.dispatch = self  # asks `__getitem__` for the function of each instruction
+        self._num_instructions = 0
 
-    def __init__(self) -> None:
-        self.stack: list = []
-        self._marks: list[int] = []
-        self._memory: dict[int, Any] = {}
-
-    def do(self, name: str, argument: Any) -> None:
-        """Executes an instruction by its name in `pickletools`."""
-        if name in _PUSHING:
-            self.stack.append(argument)
-        elif name in _CONSTANTS:
-            self.stack.append(_CONSTANTS[name])
-        elif name in _MAKING:
-            self.stack.append(_MAKING[name]())
-        elif name in _REMEMBERING:
-            self._memory[len(self._memory) if argument is None else argument] = self.stack[-1]
-        elif name in _RECALLING:
-            self.stack.append(self._memory[argument])
-        elif name in _TAKING:
-            self._take(name)
-        elif method := getattr(self, f"do_{name.lower()}", None):
-            method(argument)
-        elif name not in ("PROTO", "FRAME"):
+    def __getitem__(self, code: int) -> Callable:
+        name = _OPCODES[code]
+        self._num_instructions += 1
+        if self._num_instructions > _MAX_INSTRUCTIONS:
+            raise _Refused(f"its pickle has more than {_MAX_INSTRUCTIONS:,} instructions")
+        if name not in _INSTRUCTIONS:
             reason = "which no table of tensors needs"
             raise _Refused(f"its pickle has the instruction {name}, {reason}")
+        own = {"EMPTY_DICT": _Unpickler.make_table, "DICT": _Unpickler.make_table_of_items}
+        own["BUILD"] = _Unpickler.drop_attributes
+        return own.get(name) or _Reader.dispatch[code]
 
-    def do_mark(self, _) -> None:
-        self._marks.append(len(self.stack))
-
-    def _take(self, name: str) -> None:
-        """Makes a container of the top values of the stack, or adds them to the value below them."""
-        count = _TAKING[name]
-        start = self._marks.pop() if count is None else len(self.stack) - count
-        if start < 0:
-            raise IndexError("the stack is empty")
-        values = self.stack[start:]
-        del self.stack[start:]
-        if name.startswith("TUPLE"):
-            self.stack.append(tuple(values))
-        elif name == "LIST":
-            self.stack.append(values)
-        elif name.startswith("APPEND"):
-            if not isinstance(self.stack[-1], list):
-                raise TypeError("something is appended to what is no list")
-            self.stack[-1].extend(values)
-        else:
-            if name == "DICT":
-                self.stack.append({})
-            self._set(values)
-
-    def _set(self, items: list) -> None:
-        """Adds alternating keys and values to the dictionary on top; refuses nested keys, whose hash may never end."""
-        keys, values = items[::2], items[1::2]
-        if not isinstance(self.stack[-1], dict) or not all(type(key) in (str, int) for key in keys):
-            raise TypeError("a dictionary with names or numbers as keys was expected")
-        self.stack[-1].update(zip(keys, values, strict=True))
-
-    def do_global(self, argument: str) -> None:
-        self._name(*argument.split(" ", 1))
-
-    def do_stack_global(self, _) -> None:
-        name = self.stack.pop()
-        self._name(self.stack.pop(), name)
-
-    def _name(self, module: Any, name: Any) -> None:
-        if not isinstance(module, str) or not isinstance(name, str):
-            raise TypeError("a name that is no string")
-        if (module, name) not in _ALLOWED:
+    def find_class(self, module: str, name: str) -> Any:
+        """What stands for a function or class; raises `_Refused` for one that tables of tensors do not need."""
+        if (module, name) not in _STAND_INS:
             reason = "which no table of tensors needs; nothing of it was run"
             raise _Refused(f"asks for {f'{module}.{name}'[:80]!r}, {reason}")
-        self.stack.append(_Global(module, name))
+        return _STAND_INS[module, name]
 
-    def do_binpersid(self, _) -> None:
-        kind, storage_type, key, _, num_values, *view = self.stack.pop()
+    def persistent_load(self, pid: Any) -> _Storage:
+        """The record of a storage."""
+        kind, storage_type, key, _, num_values, *view = pid
         sound = kind == "storage" and isinstance(key, str) and view in ([], [None])
-        sound = sound and isinstance(storage_type, _Global) and storage_type.name in _DTYPES
+        sound = sound and isinstance(storage_type, _StorageType)
         if not (sound and type(num_values) is int and 0 <= num_values < 2**60):
             raise TypeError("a storage is described in a way that is unknown")
-        self.stack.append(_Storage(key, storage_type.name, num_values))
+        return _Storage(key, storage_type.name, num_values)
 
-    def do_reduce(self, _) -> None:
-        """Handles the call of a function: pushes a record instead of its result."""
-        arguments, function = self.stack.pop(), self.stack.pop()
-        if not isinstance(function, _Global) or not isinstance(arguments, tuple):
-            raise TypeError("a call of what is no function")
-        if function == _ORDERED_DICT:
-            self.stack.append({})
-            for pair in arguments[0] if arguments else []:
-                self._set(list(pair))
-        elif function in (_TENSOR, _TENSOR_V2):
-            self.stack.append(_Tensor(*arguments[:4]))
-        elif function == _PARAMETER:
-            self.stack.append(arguments[0])
-        else:
-            raise TypeError(f"a call of {function.name}")
+    def make_table(self) -> None:
+        """An empty dictionary."""
+        self.append(_Table())
 
-    def do_build(self, _) -> None:
-        """Handles attributes of an object; those of torch's table of tensors are not needed."""
+    def make_table_of_items(self) -> None:
+        """A dictionary of the keys and values since the last mark."""
+        items = self.pop_mark()
+        self.append(_Table(zip(items[::2], items[1::2], strict=True)))
+
+    def drop_attributes(self) -> None:
+        """Attributes of an object; those of torch's table of tensors are not needed."""
         self.stack.pop()
-        if not isinstance(self.stack[-1], dict):
+        if not isinstance(self.stack[-1], _Table):
             raise TypeError("attributes of what has none")
-
-
-_NUMBERS = {"INT", "LONG", "LONG1", "LONG4", "BININT", "BININT1", "BININT2", "FLOAT", "BINFLOAT"}
-_UNICODE = {"UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"}
-_PUSHING = _NUMBERS | _UNICODE | {"STRING", "BINSTRING", "SHORT_BINSTRING"}
-_CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
-_MAKING = {"EMPTY_TUPLE": tuple, "EMPTY_LIST": list, "EMPTY_DICT": dict}
-# Number of values that an instruction takes from the stack; None means all values since the last mark.
-_TAKING: dict[str, int | None] = {
-    **{"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3, "APPEND": 1, "SETITEM": 2},
-    **dict.fromkeys(("TUPLE", "LIST", "DICT", "APPENDS", "SETITEMS")),
-}
-_REMEMBERING = {"PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"}
-_RECALLING = {"GET", "BINGET", "LONG_BINGET"}

@@ -68,7 +68,7 @@ def test_a_batch_has_the_ids_of_its_texts(tokenizer, texts):
 
 
 @given(lines=st.lists(LINES | SENTENCES.map(lambda text: text.replace("\n", " ")), max_size=8))
-def test_line_by_line_with_compiled_tables_the_ids_are_the_same(line_tokenizer, tokenizer, lines):
+def test_line_by_line_with_a_table_of_words_the_ids_are_the_same(line_tokenizer, tokenizer, lines):
     ids, lengths = line_tokenizer.encode(lines)
     expected = tokenizer.encode_batch(lines)
     assert lengths.tolist() == list(map(len, expected))

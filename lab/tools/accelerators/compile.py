@@ -47,15 +47,12 @@ def devices_of(chip: str, replicas: int) -> list:
     return topology.devices[:replicas]
 
 
-def with_aliases(module: bytes, num_features: int) -> tuple[bytes, dict[int, int]]:
+def with_aliases(module: bytes, num_features: int) -> bytes:
     """A StableHLO module, changed so that a variable's new value replaces the old one, as in TensorFlow.
 
     Args:
       module: the module.
       num_features: number of features; they are the first arguments, and are not variables.
-
-    Returns:
-      The module, and a map from the number of an argument to the number of the result that replaces it.
     """
     from jax._src.interpreters import mlir
     from jaxlib.mlir import ir
@@ -73,17 +70,15 @@ def with_aliases(module: bytes, num_features: int) -> tuple[bytes, dict[int, int
         )
         # New values of variables are the last results, in the order of the arguments.
         result, attributes = len(results) - 1, [{} for _ in inputs]
-        aliases = {}
         for argument in reversed(range(num_features, len(inputs))):
             if result >= 0 and inputs[argument] == results[result]:
                 index = ir.IntegerAttr.get(ir.IntegerType.get_signless(32), result)
                 attributes[argument] = {"tf.aliasing_output": index}
-                aliases[argument] = result
                 result -= 1
         main.attributes["arg_attrs"] = ir.ArrayAttr.get(
             [ir.DictAttr.get(one) for one in attributes]
         )
-        return mlir.module_to_bytecode(parsed), aliases
+        return mlir.module_to_bytecode(parsed)
 
 
 def compiled(
@@ -97,7 +92,7 @@ def compiled(
     """The sizes of a compiled step, in bytes and operations; or the compiler's `error`.
 
     Args:
-      folder: a folder written by `lower.py`.
+      folder: a folder with `step.hlo` and `step.json` (`check.py`).
       chip: one of `TPU_TOPOLOGIES` or `GPUS`.
       replicas: number of devices for which the step was lowered.
       least_effort: whether the compiler saves time; it then does not use on-chip memory.
@@ -108,7 +103,7 @@ def compiled(
 
     about = json.loads(pathlib.Path(folder, "step.json").read_text())
     module = _jax.mlir.hlo_to_stablehlo(pathlib.Path(folder, "step.hlo").read_bytes())
-    module, _ = with_aliases(module, len(about["features"]))
+    module = with_aliases(module, len(about["features"]))
     devices = devices_of(chip, replicas)
     options = xla_client.CompileOptions()
     options.num_replicas = replicas

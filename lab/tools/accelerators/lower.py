@@ -1,27 +1,19 @@
-r"""Writes the program of a device's step, as XLA receives it, for an accelerator that this machine does not have.
-
-    python -m lab.tools.accelerators.lower --model=albert-base-v2 --batch=32 --output_dir=lowered
+"""The program of a device's step, as XLA receives it, for an accelerator that this machine does not have.
 
 The step is the one that `run_pretraining.py` and the fine-tuning programs run: forward and backward pass, clipping,
-optimizer, accumulation. The program writes `step.hlo`, and `step.json` with the values that `compile.py` and
-`run_step.py` need.
+optimizer, accumulation. `check.py` compiles it.
 """
 
 import collections
 import contextlib
 import dataclasses
-import json
-import os
-import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
-from albert_tf.core import flags
 from albert_tf.core.settings import Settings, setting
 from albert_tf.model import device
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.flops import example_flops
-from lab.tools.accelerators import values
 
 TASKS = ("pretraining", "classification", "span", "evaluation")
 PRECISIONS = ("float32", "mixed_bfloat16")
@@ -62,14 +54,6 @@ class StepSettings(Settings):
         slots = self.predictions if self.task in ("pretraining", "evaluation") else 0
         flops = self.batch * example_flops(self.config, self.length, slots)
         return flops // 3 if self.task == "evaluation" else flops
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class LowerSettings(StepSettings):
-    """Where the program is written."""
-
-    output_dir: str = setting("", "Folder to write to.", required=True)
-    with_loss: bool = setting(False, "Whether to compute the step here, too, for `run_step.py`.")
 
 
 _EXAMPLES_OF_ROW = 8
@@ -119,17 +103,8 @@ def _task(step: StepSettings):
     return PretrainingTask.__new__(PretrainingTask), heads.AlbertForPreTraining
 
 
-@dataclasses.dataclass
-class Program:
-    """A step that can be lowered."""
-
-    function: Any  # a tf.function of the features, in the order of `feature_shapes`
-    specs: list  # of its arguments
-    names: Mapping[int, str]  # released name of each variable, by its handle's identity
-
-
-def make_program(step: StepSettings) -> Program:
-    """Builds model, optimizer and step, with the start values of `values.py`."""
+def make_program(step: StepSettings) -> Any:
+    """A tf.function of the features, in the order of `feature_shapes`, that runs a step of a new model."""
     import tensorflow as tf
 
     from albert_tf.training import optimizers
@@ -140,7 +115,6 @@ def make_program(step: StepSettings) -> Program:
     from albert_tf.training.step import Trainer
 
     shapes = feature_shapes(step)
-    specs = [tf.TensorSpec(shape, dtype) for shape, dtype in shapes.values()]
     task, model_class = _task(step)
     run = RunConfig(
         output_dir="none",
@@ -151,9 +125,6 @@ def make_program(step: StepSettings) -> Program:
         jit_compile="off",  # the whole step is compiled
     )
     model = model_class(step.config, dtype=step.precision, recompute_activations=step.recompute)
-    variables = model.named_variables()
-    for name, variable in variables.items():
-        variable.assign(values.of_variable(name, variable.shape, variable.dtype.name))
     strategy = tf.distribute.get_strategy()
     if step.task == "evaluation":
 
@@ -171,7 +142,7 @@ def make_program(step: StepSettings) -> Program:
             accumulators=Accumulators(()),
             global_step=tf.Variable(0, dtype=tf.int64),
             optimizer=optimizers.create_optimizer(
-                optimizer_config, run.train_batch_size, variables
+                optimizer_config, run.train_batch_size, model.named_variables()
             ),
             checkpoints=None,
             majority={},
@@ -179,7 +150,7 @@ def make_program(step: StepSettings) -> Program:
             log_states={},
             started=0.0,
         )
-        features = values.of_features(shapes, step.config.vocab_size)
+        features = {name: tf.zeros(*one) for name, one in shapes.items()}
         dataset = tf.data.Dataset.from_tensors(features).repeat()
         compute = Trainer(state, lambda: dataset)._device_step
 
@@ -187,8 +158,7 @@ def make_program(step: StepSettings) -> Program:
     def device_step(*arguments):
         return strategy.run(compute, args=(dict(zip(shapes, arguments, strict=True)),))
 
-    names = {id(variable.handle): name for name, variable in variables.items()}
-    return Program(device_step, specs, names)
+    return device_step
 
 
 @contextlib.contextmanager
@@ -216,62 +186,31 @@ def replica_sums(replicas: int) -> Iterator[None]:
         tf.distribute.ReplicaContext.all_reduce = original
 
 
-def lower(step: StepSettings, *, with_loss: bool = False) -> tuple[bytes, dict[str, Any]]:
-    """The program of a step, and facts about it; `with_loss` also computes the step here.
+def lower(step: StepSettings) -> tuple[bytes, dict[str, Any]]:
+    """The program of a step, and facts about it.
 
     Returns:
-      The serialized HLO; and a dictionary with `step`, `flops`, `features` (shapes), `variables` (name, shape and
-      dtype, in the order of the program's other arguments), `operations` (number of each kind in TensorFlow's graph),
-      `text` (of the HLO) and, with `with_loss`, `pairs`, the (sum, count) of each loss and metric.
+      The serialized HLO; and a dictionary with `step`, `flops`, `features` (shapes), `operations` (number of each kind
+      in TensorFlow's graph) and `text` (of the HLO).
     """
     import tensorflow as tf
 
+    shapes = feature_shapes(step)
+    specs = [tf.TensorSpec(shape, dtype) for shape, dtype in shapes.values()]
     with device.compiled_for(step.target), replica_sums(step.replicas):
-        program = make_program(step)
-        graph = program.function.get_concrete_function(*program.specs)
-        lowered = program.function.experimental_get_compiler_ir(*program.specs)
+        function = make_program(step)
+        graph = function.get_concrete_function(*specs)
+        lowered = function.experimental_get_compiler_ir(*specs)
         hlo = lowered(stage="hlo_serialized")
-        definition = graph.graph.as_graph_def()
-        bodies = [definition.node, *(function.node_def for function in definition.library.function)]
-        counts = collections.Counter(node.op for body in bodies for node in body)
-        by_handle = {id(variable.handle): variable for variable in graph.variables}
-        variables = [by_handle[id(handle)] for handle in graph.captured_inputs]
-        shapes = feature_shapes(step)
-        about = {
-            "step": dataclasses.asdict(step),
-            "config": step.config.to_dict(),
-            "vocab_size": step.config.vocab_size,
-            "flops": step.flops,
-            "features": shapes,
-            "variables": [
-                (
-                    program.names.get(id(variable.handle), ""),
-                    variable.shape.as_list(),
-                    variable.dtype.name,
-                )
-                for variable in variables
-            ],
-            "operations": dict(sorted(counts.items())),
-            "text": lowered(stage="hlo"),
-        }
-        if with_loss:
-            features = values.of_features(shapes, step.config.vocab_size)
-            pairs = program.function(*map(tf.constant, features.values()))
-            about["pairs"] = {name: pair.numpy().tolist() for name, pair in pairs.items()}
+        text = lowered(stage="hlo")
+    definition = graph.graph.as_graph_def()
+    bodies = [definition.node, *(body.node_def for body in definition.library.function)]
+    counts = collections.Counter(node.op for body in bodies for node in body)
+    about = {
+        "step": dataclasses.asdict(step),
+        "flops": step.flops,
+        "features": shapes,
+        "operations": dict(sorted(counts.items())),
+        "text": text,
+    }
     return hlo, about
-
-
-def main(settings: LowerSettings) -> None:
-    """Writes both files and prints one line."""
-    step = StepSettings(**{name: getattr(settings, name) for name in StepSettings.names()})
-    hlo, about = lower(step, with_loss=settings.with_loss)
-    folder = pathlib.Path(settings.output_dir)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "step.hlo").write_bytes(hlo)
-    (folder / "step.json").write_text(json.dumps(about))
-    print(f"{folder}: {len(hlo):,} bytes of HLO, {about['flops']:.4g} operations by formula")
-
-
-if __name__ == "__main__":
-    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
-    flags.run(main, LowerSettings, description=__doc__)
