@@ -67,7 +67,7 @@ def main(settings: DemoSettings) -> None:
         "eval_every_steps": steps // 4,
         "save_checkpoints_steps": steps // 4,
     }
-    run_program(f"{folder}/run/results.json", "run_pretraining.py", values)
+    run_program(f"{folder}/run/results.json", "pretrain", values)
     print(summary(settings, time.monotonic() - started))
 
 
@@ -81,8 +81,8 @@ def run_program(result: str, program: str, values: Mapping[str, object]) -> None
         print(f"\n{result} exists already", flush=True)
         return
     command = [*program.split(), *(f"--{name}={value}" for name, value in values.items())]
-    print(f"\n$ python {shlex.join(command)}", flush=True)
-    done = subprocess.run([sys.executable, *command])
+    print(f"\n$ albert-tf {shlex.join(command)}", flush=True)
+    done = subprocess.run([sys.executable, "-m", "albert_tf.command", *command])
     if done.returncode:
         raise UserError(f"{program} ended with status {done.returncode}, see above")
 
@@ -94,23 +94,23 @@ def preparation(settings: DemoSettings) -> Iterator[tuple[str, str, dict[str, ob
     vocabulary = f"{folder}/spiece"
     megabytes, dupe_factor = (1, 2) if settings.short else (0, 5)
     corpus = {"output_file": train, "eval_output_file": held_out, "eval_fraction": 0.03}
-    yield train, "-m data_prep.sample_corpus", {**corpus, "max_megabytes": megabytes}
+    yield train, "data sample_corpus", {**corpus, "max_megabytes": megabytes}
     sentencepiece = {"input_file": train, "output_prefix": vocabulary}
     sentencepiece["vocab_size"] = MODEL.vocab_size
-    yield f"{vocabulary}.model", "-m data_prep.train_sentencepiece", sentencepiece
+    yield f"{vocabulary}.model", "data train_sentencepiece", sentencepiece
     prepare = {
         "spm_model_file": f"{vocabulary}.model",
         "max_seq_length": MODEL.max_position_embeddings,
         "max_predictions_per_seq": 10,
         "single_segment": "clean",
-        "record_format": "full",  # the results in README.md and docs/results were measured with it
+        "record_format": "full",  # the results in docs/results were measured with it
     }
     for name, text, passes in (("train", train, dupe_factor), ("held_out", held_out, 2)):
         records = f"{folder}/records/{name}"
         own = {**prepare, "input_file": text, "output_dir": records, "dupe_factor": passes}
-        yield f"{records}/metadata.json", "-m data_prep.create_pretraining_data", own
+        yield f"{records}/metadata.json", "data create_pretraining_data", own
     task = {"output_dir": f"{folder}/packages"}
-    yield f"{folder}/packages/dev.tsv", "-m data_prep.sample_task", task
+    yield f"{folder}/packages/dev.tsv", "data sample_task", task
 
 
 def pretraining(folder: str, steps: int) -> dict[str, object]:
@@ -142,7 +142,7 @@ def number_of_steps(settings: DemoSettings, seconds: float) -> int:
         return SHORT_STEPS
     print("\nHow fast is this machine?", flush=True)
     values = {**pretraining(folder, 60), "output_dir": f"{folder}/speed", "log_every_steps": 20}
-    run_program(f"{folder}/speed/results.json", "run_pretraining.py", values)
+    run_program(f"{folder}/speed/results.json", "pretrain", values)
     lines = files.read_bytes(f"{folder}/speed/metrics.jsonl").splitlines()
     speed = files.parse_json(lines[-1], f"{folder}/speed/metrics.jsonl")["examples_per_second"]
     steps = int(speed / BATCH * (MAX_SECONDS - seconds)) // 24 * 24
@@ -179,12 +179,12 @@ def summary(settings: DemoSettings, seconds: float) -> str:
 {note}
 The model is in {folder}/run/model. Fine-tune it to predict which package a text documents (a minute), then use it:
   source .venv/bin/activate
-  python run_classifier.py --task_name=tsv --train_file={folder}/packages/train.tsv \\
+  albert-tf classify --task_name=tsv --train_file={folder}/packages/train.tsv \\
     --eval_file={folder}/packages/dev.tsv --text_columns=text --label_column=package \\
     --init_checkpoint={folder}/run --max_seq_length=64 --output_dir={folder}/classifier
-  python -m albert_tf.predict {folder}/classifier --interactive
+  albert-tf predict {folder}/classifier --interactive
 
-README.md, 'Pretrain on your own text', has the demo's commands for your own files."""
+docs/pretraining.md has these commands for your own files."""
 
 
 if __name__ == "__main__":

@@ -105,3 +105,20 @@ def test_every_page_is_in_the_index():
     for page in sorted((ROOT / "docs").rglob("*.md")):
         path = str(page.relative_to(ROOT / "docs"))
         assert path == "README.md" or f"({path})" in index, path
+
+
+def test_the_readme_is_short():
+    text = (ROOT / "README.md").read_text()
+    assert len(text.split()) <= 900
+    assert text.count("\n") <= 150
+
+
+def test_every_page_is_at_most_two_clicks_from_the_readme():
+    def linked(page):
+        targets = re.findall(r"\]\(([^)#\s]+)", page.read_text())
+        return {(page.parent / target).resolve() for target in targets if "://" not in target}
+
+    first = {page for page in linked(ROOT / "README.md") if page.suffix == ".md"}
+    second = set().union(*map(linked, first))
+    pages = {path for path in (ROOT / "docs").rglob("*") if path.suffix in (".md", ".ipynb")}
+    assert pages <= first | second, pages - first - second

@@ -1,5 +1,7 @@
 """The small model in the repository: complete, small, able to fill a mask, and read and written like any other."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -48,3 +50,12 @@ def test_the_original_format_keeps_its_answers(predictor, tmp_path):
         load_pretrained(str(MODEL)), tmp_path, "tf1", spm_model_file=str(MODEL / "spiece.model")
     )
     assert load_predictor(str(tmp_path)).predict([TEXT]) == predictor.predict([TEXT])
+
+
+def test_the_readme_shows_what_its_first_example_prints(capsys, monkeypatch):
+    page = (ROOT / "README.md").read_text()
+    code, output = re.search(r"```python\n(.*?)```\n\n```\n(.*?)```", page, re.DOTALL).groups()
+    monkeypatch.chdir(ROOT)
+    exec(code, {})
+    assert "load_predictor" in code
+    assert capsys.readouterr().out == output
