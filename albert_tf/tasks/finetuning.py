@@ -310,7 +310,12 @@ class FineTuningTask(Task):
     def losses(self, outputs: Outputs, features: Features) -> Mapping[str, Ratio]:
         """Cross entropy of the labels."""
         labels, weights = features["label_ids"][:, 0], example_weights(features)
-        return {"label_loss": cross_entropy(outputs["logits"], labels, weights)}
+        smoothing = self._smoothing(features)
+        return {"label_loss": cross_entropy(outputs["logits"], labels, weights, smoothing)}
+
+    def _smoothing(self, features: Features) -> float:
+        """--label_smoothing in training; 0 in an evaluation, so that losses of runs are comparable."""
+        return 0.0 if EXAMPLE_WEIGHTS in features else getattr(self.config, "label_smoothing", 0.0)
 
     def predictions(self, outputs: Outputs, features: Features) -> Mapping[str, tf.Tensor]:
         """Probabilities [B, C]."""

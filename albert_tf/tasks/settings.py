@@ -364,10 +364,22 @@ class FineTuningConfig(ModelChoice, TextSettings):
             self.refuse("predict_file", "is required with --do_predict")
 
 
+def label_smoothing_setting() -> Any:
+    """The field of label smoothing, for tasks whose loss is the cross entropy of one label."""
+    return setting(
+        0.0,
+        "Share of each label's probability in the training loss that is spread evenly over all labels; losses of"
+        " evaluations have none.",
+        minimum=0,
+        maximum=0.99,
+    )
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OneAnswerConfig(FineTuningConfig):
     """Settings of tasks with one answer for each example, which the head can give after any layer."""
 
+    label_smoothing: float = label_smoothing_setting()
     depth_losses: str = setting(
         "",
         "Layers whose outputs go through the head in training, besides the last: `all`, or numbers separated by commas."

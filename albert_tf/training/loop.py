@@ -14,7 +14,7 @@ import re
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import orbit
 import tensorflow as tf
@@ -81,15 +81,7 @@ def _complete(state: RunState) -> dict:
     evaluator = Evaluator(state, task.eval_data) if task.eval_data else None
     evaluation = {}
     if state.run_config.do_train:
-        with (
-            Progress(
-                "training",
-                state.last_step,
-                first=state.first_step,
-                seconds_between_lines=_SECONDS_BETWEEN_LINES,
-            ) as progress,
-            state.interruption.watched(),
-        ):
+        with _training_progress(state) as progress, state.interruption.watched():
             evaluation = TrainingLoop(state, evaluator, progress).train()
     elif evaluator:
         with Progress("evaluating", 1) as progress:
@@ -111,6 +103,19 @@ def _complete(state: RunState) -> dict:
             print(f"predictions in {', '.join(paths)}", flush=True)
     collapsed = task.collapsed([evaluator.predictions]) if evaluator else ""
     return write_results(state, evaluation, last_evaluation, collapsed, num_steps)
+
+
+def _training_progress(state: RunState) -> Progress:
+    """The progress in steps, or in seconds of a budget of time."""
+    size: dict[str, Any] = {"total": state.last_step, "first": state.first_step}
+    if clock := state.clock:
+        first = int(clock.seconds.numpy())
+        size = {"total": int(clock.budget), "first": first, "unit": "seconds"}
+    return Progress("training", **size, seconds_between_lines=_SECONDS_BETWEEN_LINES)
+
+
+class _TimeIsUpError(Exception):
+    """Ends orbit's loop when the budget of time is used."""
 
 
 class TrainingLoop:
@@ -140,11 +145,14 @@ class TrainingLoop:
         self._evaluations = state.folder.cut_logs(state.first_step, state.log_states)
         every = state.run_config.eval_every_steps if self._evaluator else state.last_step
         step, results = state.first_step, {}
-        if self._evaluator and step and (step % every == 0 or step == state.last_step):
+        if self._evaluator and step and (step % every == 0 or step >= state.last_step):
             results = self._evaluation_at_start()
         while step < state.last_step and not self._stops_early():
             step = min((step // every + 1) * every, state.last_step)
-            self._controller.train(step, checkpoint_at_completion=False)
+            try:
+                self._controller.train(step, checkpoint_at_completion=False)
+            except _TimeIsUpError:
+                step = state.step
             if self._evaluator:
                 results = self._evaluate()
         return results
@@ -153,7 +161,7 @@ class TrainingLoop:
         """The evaluation of the checkpoint that the run is resumed from, if the log lacks it or training has ended."""
         state = self._state
         logged = self._evaluations.get(state.first_step)
-        has_ended = state.first_step == state.last_step or self._stops_early()
+        has_ended = state.first_step >= state.last_step or self._stops_early()
         if logged and not (has_ended and state.task.keeps == "best"):
             return logged
         return self._evaluate()
@@ -194,18 +202,29 @@ class TrainingLoop:
     def _after_steps(self, _outputs) -> None:
         """Logs and saves if that is due at this step."""
         config, step = self._state.run_config, self._state.step
+        learning_rate = self._state.learning_rate(step - 1)
         first, started = self._loop_started
-        in_time = (step - first) * _LOOP_SECONDS / max(time.monotonic() - started, 1e-9)
+        seconds = time.monotonic() - started
+        self._add_time(seconds if first > self._state.first_step else 0.0)
+        in_time = (step - first) * _LOOP_SECONDS / max(seconds, 1e-9)
         self._steps_in_time = max(1, min(2 * self._steps_in_time, int(in_time)))
         is_last = step == self._state.last_step
         if is_last or step % config.log_every_steps == 0:
-            self._log(step)
+            self._log(step, learning_rate)
         elif time.monotonic() - self._last_shown > _SECONDS_BETWEEN_UPDATES:
             self._show(step, self._state.accumulators.results())
         if is_last or step % config.save_checkpoints_steps == 0:
             self._save(step)
         if not is_last:
             self._end_if_interrupted()
+        elif self._state.clock:
+            raise _TimeIsUpError
+
+    def _add_time(self, seconds: float) -> None:
+        """Adds the chief's seconds to the clock, so that all workers have the same learning rate."""
+        if clock := self._state.clock:
+            own = [seconds if is_chief(self._state.strategy) else 0.0]
+            clock.seconds.assign_add(sum_over_workers(self._state.strategy, own)[0])
 
     def _end_if_interrupted(self) -> None:
         """Saves the state and ends the training if a signal has arrived at any worker."""
@@ -232,7 +251,7 @@ class TrainingLoop:
         self._state.checkpoints.save(step)
         self._saved_step = step
 
-    def _log(self, step: int) -> None:
+    def _log(self, step: int, learning_rate: float) -> None:
         """Writes losses, metrics and speed since the last line."""
         state = self._state
         results = state.accumulators.results()
@@ -252,7 +271,7 @@ class TrainingLoop:
         values = {
             "step": step,
             **results,
-            "learning_rate": state.learning_rate(step - 1),
+            "learning_rate": learning_rate,
             "examples_per_second": round(examples / (self._last_logged[1] - last_time), 3),
         }
         state.folder.append_metrics(METRICS_FILE, values)
@@ -267,6 +286,8 @@ class TrainingLoop:
         shown = {name: f"{value:.4f}" for name, value in results.items()}
         if speed is not None:
             shown["examples/s"] = f"{speed:.1f}"
+        if clock := self._state.clock:
+            shown, step = {"step": f"{step:,}", **shown}, int(clock.seconds.numpy())
         self._progress.update(step, shown, is_news=is_first or speed is not None)
 
 

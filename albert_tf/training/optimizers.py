@@ -3,14 +3,16 @@
 Source: original optimization.py and lamb_optimizer.py; LAMB is arXiv 1904.00962, here without bias correction.
 """
 
+import dataclasses
 import functools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import tensorflow as tf
 import tf_keras
 
 from albert_tf.model import device
+from albert_tf.training.clock import Clock
 from albert_tf.training.settings import OptimizerConfig
 
 # Released names of variables without weight decay and layer adaptation (original optimization.py:81,90 and
@@ -26,24 +28,61 @@ def is_decayed(released_name: str) -> bool:
     return not _EXCLUDED.search(released_name)
 
 
+def factors_by_name(config: OptimizerConfig, released_names: Iterable[str]) -> dict[str, float]:
+    """The factor of the learning rate of each variable; 0 for a frozen one.
+
+    The projection of the embeddings belongs to them, and the pooler to the encoder. The factor of a group is used
+    instead of the encoder's.
+    """
+    parts = {name: _parts(name) for name in released_names}
+    known = {part for names in parts.values() for part in names}
+    if missing := config.factors.keys() - known:
+        reason = f"names {min(missing)}, but the model has {', '.join(sorted(known))}"
+        config.refuse("learning_rate_factors", reason)
+    factors = {
+        name: next((config.factors[part] for part in names if part in config.factors), 1.0)
+        for name, names in parts.items()
+    }
+    if not any(factors.values()):
+        config.refuse("learning_rate_factors", "freezes the whole model")
+    return factors
+
+
+def _parts(released_name: str) -> list[str]:
+    """The parts of the model that a variable belongs to, the smallest first."""
+    if re.match("bert/(embeddings|encoder/embedding_hidden_mapping_in)/", released_name):
+        return ["embeddings"]
+    groups = re.findall(r"^bert/encoder/transformer/(group_\d+)/", released_name)
+    return [*groups, "encoder" if released_name.startswith("bert/") else "head"]
+
+
 class WarmupPolynomialDecay(tf_keras.optimizers.schedules.LearningRateSchedule):
     """Linear warm-up to the peak, then polynomial decay to 0 at the last step.
 
     With `decay_from="start"` the decay starts at step 0, so the rate drops at the end of the warm-up (original
-    optimization.py:28-66); with `"warmup_end"` it starts at the end of the warm-up. The first update is step 1, with
-    the rate peak / num_warmup_steps, because the original increments its global step before it reads the rate.
+    optimization.py:28-66); with `"warmup_end"` it starts at the end of the warm-up, and with `num_cooldown_steps` that
+    many steps before the last. The first update is step 1, with the rate peak / num_warmup_steps, because the original
+    increments its global step before it reads the rate.
     """
 
-    def __init__(self, config: OptimizerConfig, peak: float):
+    def __init__(self, config: OptimizerConfig, peak: float, clock: Clock | None = None):
         super().__init__()
-        self.config, self.peak = config, peak
+        self.config, self.peak, self.clock = config, peak, clock
 
     def __call__(self, updates_done):
+        """The learning rate, float32, of the update that follows this number of updates, or of now by the clock."""
+        if self.clock:
+            updates_done = self.config.num_train_steps * self.clock.share()
+        return self.at(updates_done)
+
+    def at(self, updates_done):
         """The learning rate, float32, of the update that follows this number of updates."""
         config = self.config
         step = tf.cast(updates_done, tf.float32) + 1.0
         warmup_end = float(config.start_warmup_step + config.num_warmup_steps)
         decay_start = warmup_end if config.decay_from == "warmup_end" else 0.0
+        if config.num_cooldown_steps:
+            decay_start = float(config.num_train_steps - config.num_cooldown_steps)
         decay_steps = max(1.0, config.num_train_steps - decay_start)
         decay_progress = tf.clip_by_value((step - decay_start) / decay_steps, 0.0, 1.0)
         decayed = self.peak * (1.0 - decay_progress) ** config.poly_power
@@ -53,20 +92,42 @@ class WarmupPolynomialDecay(tf_keras.optimizers.schedules.LearningRateSchedule):
         return tf.where(step < warmup_end, warmed, decayed)
 
 
+def has_same_rates(config: OptimizerConfig, num_train_steps: int, updates: int) -> bool:
+    """Whether the first updates have the same learning rates with another number of training steps."""
+    other = dataclasses.replace(config, num_train_steps=num_train_steps)
+    first, second = (
+        WarmupPolynomialDecay(own, 1.0).at(tf.range(updates)) for own in (config, other)
+    )
+    return bool(tf.reduce_all(first == second))
+
+
 class AdamW(tf_keras.optimizers.Optimizer):
     """Adam with decoupled weight decay, by default without bias correction (original optimization.py:115-198).
 
     Args:
-      released_names: released name of every variable, by `Variable.ref()`; the names decide which variables decay.
+      variables: the variables to train, by released name; the names decide which variables decay.
+      factors: factor of the learning rate of each variable, by the same names.
     """
 
-    def __init__(self, config: OptimizerConfig, learning_rate, released_names: Mapping):
+    def __init__(
+        self,
+        config: OptimizerConfig,
+        learning_rate,
+        variables: Mapping[str, tf.Variable],
+        factors: Mapping[str, float],
+    ):
         # Keras would compile every update with XLA; here the training step decides what is compiled.
         super().__init__(name=type(self).__name__, jit_compile=False)
         self.config = config
         self.schedule = learning_rate
         self._learning_rate = self._build_learning_rate(learning_rate)
-        self._released_names = released_names
+        self._names = {variable.ref(): name for name, variable in variables.items()}
+        self._factors_by_name = factors
+        self.build(list(variables.values()))
+
+    def trains(self, variable: tf.Variable) -> bool:
+        """Whether a variable is not frozen."""
+        return variable.ref() in self._names
 
     def build(self, var_list):
         """Creates both moments of every variable, as zeros."""
@@ -74,7 +135,9 @@ class AdamW(tf_keras.optimizers.Optimizer):
         if getattr(self, "_built", False):
             return  # Keras builds again at the first update
         self._built = True
-        self._decayed = [is_decayed(self._released_names[v.ref()]) for v in var_list]
+        names = [self._names[variable.ref()] for variable in var_list]
+        self._decayed = [*map(is_decayed, names)]
+        self._factors = [self._factors_by_name[name] for name in names]
         self._first_moments = [self.add_variable_from_reference(v, "m") for v in var_list]
         self._second_moments = [self.add_variable_from_reference(v, "v") for v in var_list]
 
@@ -91,7 +154,7 @@ class AdamW(tf_keras.optimizers.Optimizer):
         new_m, new_v, update = compute(*values, step, decayed)
         m.assign(new_m)
         v.assign(new_v)
-        rate = tf.cast(self.learning_rate, tf.float32)
+        rate = self._factors[index] * tf.cast(self.learning_rate, tf.float32)
         variable.assign_sub(rate * self._trust_ratio(variable, update, decayed) * update)
 
     def _trust_ratio(self, variable, update, adapted: bool):
@@ -163,12 +226,14 @@ def clip_by_global_norm(
 
 
 def create_optimizer(
-    config: OptimizerConfig, train_batch_size: int, named_variables: Mapping[str, tf.Variable]
+    config: OptimizerConfig,
+    train_batch_size: int,
+    named_variables: Mapping[str, tf.Variable],
+    clock: Clock | None = None,
 ) -> AdamW:
     """The optimizer that the settings name, with its schedule; `train_batch_size` is the global batch."""
-    schedule = WarmupPolynomialDecay(config, config.peak_learning_rate(train_batch_size))
-    released_names = {variable.ref(): name for name, variable in named_variables.items()}
+    schedule = WarmupPolynomialDecay(config, config.peak_learning_rate(train_batch_size), clock)
+    factors = factors_by_name(config, named_variables)
+    trained = {name: named_variables[name] for name in factors if factors[name]}
     optimizer_class = {"lamb": Lamb, "adamw": AdamW}[config.optimizer]
-    optimizer = optimizer_class(config, schedule, released_names)
-    optimizer.build(list(named_variables.values()))
-    return optimizer
+    return optimizer_class(config, schedule, trained, factors)

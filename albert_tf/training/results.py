@@ -5,7 +5,9 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from albert_tf.training.optimizers import factors_by_name
 from albert_tf.training.run_folder import METRICS_FILE, MODEL, RESULTS_FILE, RunFolder
+from albert_tf.training.settings import OptimizerConfig
 from albert_tf.training.state import RunState
 
 
@@ -30,12 +32,19 @@ def describe(state: RunState) -> str:
         lines["batch"] = (
             f"{config.train_batch_size}{packed} = {devices} device(s)"
             f" x {config.gradient_accumulation_steps} accumulated x {size};"
-            f" {examples:,} examples, {optimizer.num_train_steps * config.train_batch_size / examples:.1f} epochs"
+            f" {examples:,} examples"
         )
-        lines["schedule"] = (
-            f"{optimizer.optimizer}, warm-up to {peak:g} over {optimizer.num_warmup_steps} steps,"
-            f" decay to 0 at step {optimizer.num_train_steps}"
-        )
+        if not config.train_minutes:
+            epochs = optimizer.num_train_steps * config.train_batch_size / examples
+            lines["batch"] += f", {epochs:.1f} epochs"
+        lines["schedule"] = _schedule(optimizer, peak, config.train_minutes)
+        if optimizer.learning_rate_factors:
+            factors = factors_by_name(optimizer, state.model.named_variables())
+            variables = state.model.named_variables().items()
+            sizes = [v.shape.num_elements() for name, v in variables if factors[name]]
+            lines["factors"] = (
+                f"{optimizer.learning_rate_factors}; {sum(sizes):,} parameters are trained"
+            )
         if config.do_eval and not state.task.eval_data:
             lines["NOTE"] = "nothing is evaluated: there is no evaluation data (--eval_file)"
         if not state.learns():
@@ -50,6 +59,21 @@ def describe(state: RunState) -> str:
         lines["trained"] = f"up to step {state.first_step}"
     lines["majority"] = ", ".join(f"{name} {value:.4f}" for name, value in state.majority.items())
     return "\n".join(f"{name:<10}{text}" for name, text in lines.items() if text)
+
+
+def _schedule(optimizer: OptimizerConfig, peak: float, minutes: float | None) -> str:
+    """The learning rates of a run in words."""
+    last, cooldown = optimizer.num_train_steps, optimizer.num_cooldown_steps
+
+    def part(steps: int) -> str:
+        return f"{100 * steps / last:.3g} % of the time" if minutes else f"{steps} steps"
+
+    end = f"after {minutes:g} minutes" if minutes else f"at step {last}"
+    decay = f"decay{f' over the last {part(cooldown)}' if cooldown else ''} to 0 {end}"
+    if not optimizer.poly_power:
+        decay = f"constant, ends {end}"
+    warmup = part(optimizer.num_warmup_steps)
+    return f"{optimizer.optimizer}, warm-up to {peak:g} over {warmup}, {decay}"
 
 
 def write_results(

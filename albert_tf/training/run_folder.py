@@ -4,6 +4,7 @@ A file is replaced only by a complete new file. A run that was killed is resumed
 checkpoint's record says how long the logs were; later lines are deleted.
 """
 
+import contextlib
 import functools
 import hashlib
 import json
@@ -18,6 +19,7 @@ import tensorflow as tf
 from albert_tf.core import checksums, files, run_files
 from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings
+from albert_tf.training.optimizers import has_same_rates
 from albert_tf.training.settings import RunConfig
 
 CONFIG_FILE, RESULTS_FILE = "config.json", "results.json"
@@ -127,6 +129,7 @@ class RunFolder:
             may_differ.update(*(values for group, values in groups if group != "model"))
             may_differ -= set() if self._has_checkpoint else {"init_checkpoint"}
         self._check_eval_data()
+        steps_hint = self._check_num_steps(settings["optimizer"], recorded, may_differ)
         for group, values in self._values.items():
             for name, value in values.items():
                 old_value = recorded.get(group, {}).get(name)
@@ -134,7 +137,25 @@ class RunFolder:
                     raise UserError(
                         f"--output_dir={self.path} contains a run with {name}={old_value!r}, not {value!r}:"
                         " choose another folder, or --overwrite_output_dir to start again"
+                        f"{steps_hint if name == 'num_train_steps' else ''}"
                     )
+
+    def _check_num_steps(
+        self, optimizer: Any, recorded: Mapping[str, Mapping], may_differ: set[str]
+    ) -> str:
+        """Lets --num_train_steps differ if no update so far would have had another learning rate; otherwise, a hint."""
+        old = recorded["optimizer"].get("num_train_steps")
+        newest = run_files.checkpoints(self.file(CHECKPOINTS))[-1:]
+        if not newest or not isinstance(old, int) or old == optimizer.num_train_steps:
+            return ""
+        step = int(newest[0].rpartition("-")[2])
+        with contextlib.suppress(UserError):  # a damaged config.json
+            if has_same_rates(optimizer, old, step):
+                may_differ.add("num_train_steps")
+        return (
+            "; the learning rate depends on it, except with --num_cooldown_steps before their start, or --poly_power=0."
+            f" To finish now: --num_train_steps={old} --stop_after_steps={step}"
+        )
 
     def _check_eval_data(self) -> None:
         """Checks that a training is not continued with other evaluation data than its best checkpoint was chosen by."""

@@ -1,7 +1,9 @@
 """Settings of the optimizer and of a run: devices, batches, intervals; for any task."""
 
 import dataclasses
+import math
 import os
+import re
 from typing import Any
 
 from albert_tf.core.settings import LARGEST_INT32, Settings, setting
@@ -36,6 +38,12 @@ class OptimizerConfig(Settings):
         " of 3125 of 125000 steps ends), or `warmup_end`, without this fall.",
         choices=("start", "warmup_end"),
     )
+    num_cooldown_steps: int = setting(
+        0,
+        "Number of the last steps, in which the rate decays; it is constant before. With 0, it decays from --decay_from"
+        " on.",
+        minimum=0,
+    )
     weight_decay_rate: float = setting(
         0.01, "Decoupled weight decay; not applied to LayerNorm and biases.", minimum=0
     )
@@ -47,6 +55,12 @@ class OptimizerConfig(Settings):
     max_gradient_norm: float = setting(
         1.0, "Global norm to which gradients are clipped; 0 does not clip.", minimum=0
     )
+    learning_rate_factors: str = setting(
+        "",
+        "Factors of the learning rate by part of the model, such as embeddings:0.1,encoder:0.5,head:1; group_0, group_1"
+        " and so on are the groups of layers that share their weights. A part without a factor has 1. A factor of 0"
+        " freezes the part: it has no gradients, moments or weight decay.",
+    )
     bias_correction: bool = setting(
         False, "Whether to correct the bias of the moments; the original does not."
     )
@@ -54,6 +68,15 @@ class OptimizerConfig(Settings):
     def __post_init__(self):
         super().__post_init__()
         self._check_warmup()
+        for part in self.factors:
+            if not re.fullmatch(r"embeddings|encoder|head|group_\d+", part):
+                reason = f"is for embeddings, encoder, head, group_0, ...; got {part!r}"
+                self.refuse("learning_rate_factors", reason)
+
+    @property
+    def factors(self) -> dict[str, float]:
+        """The values of --learning_rate_factors by part."""
+        return numbers_by_name(self, "learning_rate_factors", "part:factor pairs")
 
     def _check_warmup(self) -> None:
         start, warmup = self.start_warmup_step, self.num_warmup_steps or 0
@@ -61,12 +84,34 @@ class OptimizerConfig(Settings):
             since = f", from --start_warmup_step={start}" if start else ""
             reason = f"({warmup}{since}) must end within the {last} training steps"
             self.refuse("num_warmup_steps", reason)
+        if start + warmup + self.num_cooldown_steps > last:
+            reason = f"({self.num_cooldown_steps}) must begin after the warm-up, with {last} training steps"
+            self.refuse("num_cooldown_steps", reason)
 
     def peak_learning_rate(self, train_batch_size: int) -> float:
         """The learning rate at the end of the warm-up, for a global batch of this many examples."""
         ratio = train_batch_size / self.reference_batch_size
         factors = {"none": 1.0, "sqrt": ratio**0.5, "linear": ratio}
         return self.learning_rate * factors[self.learning_rate_scaling]
+
+
+def numbers_by_name(
+    settings: Settings, field_name: str, expected: str, minimum: float = 0.0
+) -> dict[str, float]:
+    """The numbers in a field of pairs such as good:2,bad:0.5; an error says what was `expected`."""
+    numbers: dict[str, float] = {}
+    for pair in filter(None, getattr(settings, field_name).split(",")):
+        name, _, word = map(str.strip, pair.rpartition(":"))
+        try:
+            number = float(word)
+        except ValueError:
+            number = math.nan
+        if not name or not minimum <= number < math.inf:
+            settings.refuse(field_name, f"must be {expected}, got {pair!r}")
+        if name in numbers:
+            settings.refuse(field_name, f"has {name!r} twice")
+        numbers[name] = number
+    return numbers
 
 
 STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker_mirrored", "tpu")
@@ -189,6 +234,14 @@ class RunConfig(Settings):
         " --num_train_steps.",
         **_COUNT_OR_NONE,
     )
+    train_minutes: float | None = setting(
+        None,
+        "Budget of time: training ends after these minutes, and warm-up and decay take the same shares of them as of"
+        " --num_train_steps. Training steps count, without the first one of a process, evaluations and checkpoints. By"
+        " default, or with 0, steps decide.",
+        minimum=0.001,
+        none_value=0,
+    )
     seed: int = setting(
         12345,
         "Seed of initial values, dropout, the order of the records, and masks drawn while reading.",
@@ -226,6 +279,12 @@ class RunConfig(Settings):
         if self.overwrite_output_dir and self.init_checkpoint and self._would_delete_checkpoint():
             reason = f"would delete --init_checkpoint={self.init_checkpoint}: choose another --output_dir"
             self.refuse("overwrite_output_dir", reason)
+        if self.train_minutes and self.deterministic:
+            reason = "and --deterministic contradict each other: the learning rate would follow the clock"
+            self.refuse("train_minutes", reason)
+        self._check_devices()
+
+    def _check_devices(self) -> None:
         strategy, hosts = self.distribution_strategy, self.worker_hosts.split(",")
         if (self.num_devices or 1) > 1 and strategy in ("one_device", "tpu"):
             reason = f"({self.num_devices}) contradicts --distribution_strategy={strategy}"

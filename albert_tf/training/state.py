@@ -10,13 +10,14 @@ import tensorflow as tf
 import tf_keras
 
 from albert_tf.core import memory
-from albert_tf.core.settings import memory_advice
+from albert_tf.core.settings import LARGEST_INT32, memory_advice
 from albert_tf.model import device
 from albert_tf.model import memory as model_memory
 from albert_tf.model.heads import ModelWithHead
 from albert_tf.training import optimizers
 from albert_tf.training.accumulators import Accumulators, ratio_names
 from albert_tf.training.checkpoints import Checkpoints
+from albert_tf.training.clock import Clock
 from albert_tf.training.devices import check_batches, is_chief
 from albert_tf.training.interruption import Interruption
 from albert_tf.training.run_folder import MODEL, RunFolder
@@ -34,7 +35,8 @@ class RunState:
       global_step: int64 scalar variable, the number of training steps that the model has seen.
       accumulators: losses and metrics since the last line of the log; empty without training.
       optimizer: ours, or a LossScaleOptimizer around it; None without training.
-      checkpoints: saves and restores model, global_step, accumulators and optimizer.
+      clock: the time used of --train_minutes; None if steps decide.
+      checkpoints: saves and restores model, global_step, accumulators, optimizer and clock.
       majority: for each metric, its value if the most frequent answer is always given.
       first_step: the global step at the start of this process.
       log_states: state of the logs at that step, see `RunFolder.log_states`; empty if it is not known.
@@ -50,6 +52,7 @@ class RunState:
     global_step: tf.Variable
     accumulators: Accumulators
     optimizer: Any = None
+    clock: Clock | None = None
     checkpoints: Checkpoints
     majority: Mapping[str, float]
     first_step: int
@@ -64,7 +67,11 @@ class RunState:
 
     @property
     def last_step(self) -> int:
-        """The global step at which training ends."""
+        """The global step at which training ends; with a budget of time, it is known when the time is used."""
+        if self.clock:
+            if self.clock.is_over():
+                return self.step
+            return self.run_config.stop_after_steps or LARGEST_INT32
         last = self.optimizer_config.num_train_steps
         return min(last, self.run_config.stop_after_steps or last)
 
@@ -74,7 +81,8 @@ class RunState:
 
     def learns(self) -> bool:
         """Whether any training step has a learning rate above 0."""
-        return bool(tf.reduce_any(self._schedule(tf.range(self.last_step)) > 0))
+        steps = min(self.last_step, self.optimizer_config.num_train_steps)
+        return bool(tf.reduce_any(self._schedule.at(tf.range(steps)) > 0))
 
     @property
     def _schedule(self) -> optimizers.WarmupPolynomialDecay:
@@ -100,13 +108,15 @@ def start_run(task: Task, run_config: RunConfig, optimizer_config: OptimizerConf
     folder.open()
     global_step = orbit.utils.create_global_step()
     accumulators = Accumulators(())
-    saved = {"model": model, "global_step": global_step}
+    saved: dict[str, Any] = {"model": model, "global_step": global_step}
     if run_config.do_train and task.train_data:
         accumulators = Accumulators(ratio_names(task, model, task.train_data))
         saved["accumulators"] = accumulators
         variables = model.named_variables()
+        if run_config.train_minutes:
+            saved["clock"] = Clock(run_config.train_minutes)
         optimizer = optimizers.create_optimizer(
-            optimizer_config, run_config.train_batch_size, variables
+            optimizer_config, run_config.train_batch_size, variables, saved.get("clock")
         )
         if run_config.mixed_precision == "mixed_float16":
             optimizer = tf_keras.mixed_precision.LossScaleOptimizer(optimizer)

@@ -39,7 +39,8 @@ class Trainer(orbit.StandardTrainer):
         self._seed = config.seed
         self._num_micro_batches = config.gradient_accumulation_steps
         self._max_gradient_norm = state.optimizer_config.max_gradient_norm
-        self._variables = self.model.trainable_variables
+        trains = getattr(self.optimizer, "inner_optimizer", self.optimizer).trains
+        self._variables = [*filter(trains, self.model.trainable_variables)]
         on_gpu = device.target_device() == "GPU"
         compute = self._gradients_of_batch = self._batch_gradients
         if config.jit_compile == "on" or (config.jit_compile == "auto" and on_gpu):

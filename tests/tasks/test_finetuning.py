@@ -580,6 +580,20 @@ def test_weights_of_labels_by_hand(task_flags):
     assert float(loss.count) == 5.25 == float(task.loss_counts(features)["label_loss"])
 
 
+def test_labels_are_smoothed_in_training_only(task_flags):
+    runner, flags = task_flags["tsv"]
+    task = make_task(runner, *flags, "--label_smoothing=0.3")
+    logits = np.random.default_rng(2).normal(size=(4, 3)).astype(np.float32)
+    features = batch_of_labels(task, {"label_ids": np.array([[0], [2], [1], [2]], np.int32)})
+    all_losses = np.log(np.exp(logits).sum(axis=1, keepdims=True)) - logits
+    losses = all_losses[np.arange(4), [0, 2, 1, 2]]
+    loss = task.losses({"logits": logits}, features)["label_loss"]
+    assert float(loss.sum) == pytest.approx(losses[:3].sum(), rel=1e-5)
+    loss = task.losses({"logits": logits[:3]}, in_training(task, features))["label_loss"]
+    smoothed = 0.7 * losses + 0.3 * all_losses.mean(axis=1)
+    assert float(loss.sum) == pytest.approx(smoothed[:3].sum(), rel=1e-5)
+
+
 def test_balanced_weights_are_those_of_the_training_data(task_flags, capsys):
     runner, flags = task_flags["tsv"]
     task = make_task(runner, *flags, "--class_weights=balanced")

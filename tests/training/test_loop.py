@@ -1,6 +1,6 @@
 """The loop: results do not depend on devices, accumulation, resumption and workers; a run writes all its files.
 
-Covers: accumulators.py, devices.py, evaluation.py, settings.py, state.py, step.py, task.py,
+Covers: accumulators.py, clock.py, devices.py, evaluation.py, settings.py, state.py, step.py, task.py,
 tasks/pretraining/definition.py, tasks/pretraining/settings.py, tasks/pretraining/task.py.
 """
 
@@ -22,11 +22,13 @@ from albert_tf.formats.pretrained import read_weights
 from albert_tf.model.heads import AlbertForPreTraining
 from albert_tf.tasks.pretraining.settings import PretrainingConfig
 from albert_tf.tasks.pretraining.task import PretrainingTask
+from albert_tf.training import loop
 from albert_tf.training.devices import make_strategy
+from albert_tf.training.optimizers import WarmupPolynomialDecay
 from albert_tf.training.results import describe
 from albert_tf.training.settings import OptimizerConfig, RunConfig
 from albert_tf.training.state import start_run
-from tests.helpers import ROOT, TINY, pretrain_here, settings_here
+from tests.helpers import ROOT, TINY, eagerly, pretrain_here, settings_here
 from tests.training.test_damaged_run import assert_same_weights, lines, weights
 
 DROPOUT = ("--hidden_dropout_prob=0.1", "--attention_probs_dropout_prob=0.1")
@@ -50,6 +52,13 @@ def pretrain(records_file, config_file, tmp_path):
 
     run.flags = common_flags
     return run
+
+
+@pytest.fixture
+def eager():
+    """Without graphs, whose building takes longer than the steps of a tiny model."""
+    with eagerly():
+        yield
 
 
 def logged(folder):
@@ -125,6 +134,41 @@ def test_devices_and_accumulation_reach_the_same_weights(pretrain):
             assert other_line == pytest.approx(line, rel=1e-5)
 
 
+def test_a_part_moves_by_its_factor_and_not_at_all_if_it_is_frozen(pretrain, eager):
+    flags = ["--optimizer=adamw", "--num_warmup_steps=0", "--max_gradient_norm=0"]
+    flags += ["--save_checkpoints_steps=1"]
+    start = AlbertForPreTraining(TINY, seed=12345).named_variables()
+    plain = pretrain(*flags, "--stop_after_steps=1", name="plain")
+    flags.append("--learning_rate_factors=embeddings:0,group_0:0.5,head:2")
+    folder = pretrain(*flags, "--stop_after_steps=1", name="factors")
+    moved, expected = (
+        {
+            name: variable - start[name]
+            for name, variable in load_pretrained(run).named_variables().items()
+        }
+        for run in (folder, plain)
+    )
+    factors = {
+        "bert/embeddings/": 0,
+        "bert/encoder/embedding": 0,
+        "bert/encoder/tr": 0.5,
+        "bert/pooler": 1,
+        "cls/": 2,
+    }
+    for name, step in moved.items():
+        (factor,) = (factor for prefix, factor in factors.items() if name.startswith(prefix))
+        np.testing.assert_allclose(
+            step, factor * expected[name], rtol=2e-3, atol=1e-7, err_msg=name
+        )
+    pretrain(*flags, name="factors")  # continues
+    assert len(logged(folder)) == 6
+    wrong = "--learning_rate_factors names group_1, but the model has embeddings, encoder, group_0, head"
+    with pytest.raises(UserError, match=wrong):
+        pretrain("--learning_rate_factors=group_1:0", name="wrong")
+    with pytest.raises(UserError, match="freezes the whole model"):
+        pretrain("--learning_rate_factors=embeddings:0,encoder:0,head:0", name="frozen")
+
+
 def test_steps_per_loop_changes_nothing(pretrain):
     runs = [
         pretrain("--log_every_steps=3", f"--steps_per_loop={steps}", *DROPOUT, name=f"loop-{steps}")
@@ -158,6 +202,58 @@ def test_a_killed_run_is_resumed_bit_for_bit(pretrain, tmp_path, shuffle):
     pretrain(*flags, name="killed")
     assert logged(folder) == logged(whole)
     assert_same_weights(folder, whole)
+
+
+def test_a_run_with_a_constant_rate_is_lengthened(pretrain, eager):
+    constant = ["--poly_power=0", *DROPOUT]
+    pretrain(*constant, "--num_train_steps=3", name="longer")
+    longer = pretrain(*constant, "--num_train_steps=5", name="longer")
+    whole = pretrain(*constant, "--num_train_steps=5", name="whole")
+    assert [line["masked_lm_loss"] for line in logged(longer)] == pytest.approx(
+        [line["masked_lm_loss"] for line in logged(whole)]
+    )
+    assert json.loads((longer / "config.json").read_text())["optimizer"]["num_train_steps"] == 5
+
+
+def test_another_length_is_rejected_with_how_to_finish_now(pretrain, eager):
+    pretrain("--num_train_steps=40", "--stop_after_steps=3")
+    with pytest.raises(UserError, match="num_train_steps=40, not 20.* To finish now: ") as error:
+        pretrain("--num_train_steps=20")
+    folder = pretrain(*str(error.value).partition("To finish now: ")[2].split())
+    assert len(logged(folder)) == 3
+
+
+def test_the_schedule_follows_the_clock_and_the_used_time_is_resumed(
+    pretrain, eager, monkeypatch, capfd
+):
+    add = loop.TrainingLoop._add_time
+    monkeypatch.setattr(loop.TrainingLoop, "_add_time", lambda self, _: add(self, 6.0))
+    whole = pretrain("--train_minutes=1", name="whole")
+    assert (
+        "warm-up to 0.01 over 33.3 % of the time, decay to 0 after 1 minutes"
+        in capfd.readouterr().out
+    )
+    updates = [0.6 * step for step in range(10)]  # of the 6 of --num_train_steps
+    config = OptimizerConfig(learning_rate=0.01, num_train_steps=6, num_warmup_steps=2)
+    expected = WarmupPolynomialDecay(config, 0.01).at(np.float32(updates))
+    assert [line["learning_rate"] for line in logged(whole)] == pytest.approx([*expected], rel=1e-5)
+    pretrain("--train_minutes=1", "--stop_after_steps=4", name="parts")
+    parts = pretrain("--train_minutes=1", name="parts")
+    assert [line["masked_lm_loss"] for line in logged(parts)] == pytest.approx(
+        [line["masked_lm_loss"] for line in logged(whole)]
+    )
+    pretrain("--train_minutes=1", name="parts")
+    assert "at step 10, the last one: nothing is left to train" in capfd.readouterr().out
+
+
+def test_a_budget_of_time_ends_a_training(pretrain, eager):
+    folder = pretrain("--train_minutes=0.01", "--log_every_steps=50")
+    losses = [line["masked_lm_loss"] for line in logged(folder)]
+    assert len(losses) > 1 and losses[-1] < losses[0]
+    with pytest.raises(
+        UserError, match="--train_minutes and --deterministic contradict each other"
+    ):
+        RunConfig(output_dir="x", train_minutes=1, deterministic=True)
 
 
 def test_warm_start_from_a_shallower_model(pretrain, config_file, tmp_path):

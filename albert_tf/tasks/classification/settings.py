@@ -1,13 +1,14 @@
 """Settings of classification: a GLUE task, or files of your own."""
 
 import dataclasses
-import math
 import os
+import sys
 from collections.abc import Mapping
 from typing import Any
 
 from albert_tf.core.settings import Settings, setting
 from albert_tf.tasks.settings import FineTuningRunConfig, OneAnswerConfig, files_setting
+from albert_tf.training.settings import numbers_by_name
 
 GLUE_TASK_NAMES = ("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE", "WNLI", "AX")
 OWN_TASK = "tsv"
@@ -103,6 +104,8 @@ class ClassifierConfig(OneAnswerConfig):
             self._check_separator()
         if self.class_weights:
             self._check_weights()
+        if self.label_smoothing and (self.pair_ranking or self.label_separator or self._has_scores):
+            self.refuse("label_smoothing", "is for one label per text, not scores, sets or pairs")
         if self.windows and (self.task_key != OWN_TASK or len(self.text_column_names) > 1):
             self.refuse("windows", "is for --task_name=tsv with one column in --text_columns")
 
@@ -115,7 +118,7 @@ class ClassifierConfig(OneAnswerConfig):
             self.refuse("label_separator", "must not be a tab or a line break, which end a field")
 
     def _check_weights(self) -> None:
-        if self.kind == "regression" or self.task_key in SCORED_TASKS:
+        if self._has_scores:
             self.refuse("class_weights", "is for labels, but this task has scores")
         if self.pair_ranking:
             self.refuse("class_weights", "and --pair_ranking contradict each other")
@@ -127,22 +130,12 @@ class ClassifierConfig(OneAnswerConfig):
 
     def weights_by_label(self) -> dict[str, float]:
         """The weights in --class_weights, by label, if it is not `balanced`."""
-        weights = {}
-        for pair in self.class_weights.split(","):
-            label, _, word = map(str.strip, pair.rpartition(":"))
-            try:
-                weight = float(word)
-            except ValueError:
-                weight = math.nan
-            if not label or not 0 < weight < math.inf:
-                reason = (
-                    f"must be `{BALANCED}` or label:weight pairs with weights above 0, got {pair!r}"
-                )
-                self.refuse("class_weights", reason)
-            if label in weights:
-                self.refuse("class_weights", f"has the label {label!r} twice")
-            weights[label] = weight
-        return weights
+        expected = f"`{BALANCED}` or label:weight pairs with weights above 0"
+        return numbers_by_name(self, "class_weights", expected, sys.float_info.min)
+
+    @property
+    def _has_scores(self) -> bool:
+        return self.kind == "regression" or self.task_key in SCORED_TASKS
 
     @property
     def task_key(self) -> str:

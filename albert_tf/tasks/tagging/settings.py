@@ -5,7 +5,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from albert_tf.core.settings import Settings, changed, setting
-from albert_tf.tasks.settings import FineTuningConfig, FineTuningRunConfig, files_setting
+from albert_tf.tasks.settings import (
+    FineTuningConfig,
+    FineTuningRunConfig,
+    files_setting,
+    label_smoothing_setting,
+)
 
 FIRST, LAST = "first", "last"
 SEPARATORS = {"space": " ", "none": ""}  # between words
@@ -49,6 +54,8 @@ class TaggingConfig(FineTuningConfig):
         minimum=1,
         of_model="fixed",
     )
+
+    label_smoothing: float = label_smoothing_setting()
 
     def __post_init__(self):
         super().__post_init__()
