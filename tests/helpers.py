@@ -8,6 +8,7 @@ import io
 import json
 import os
 import pathlib
+import random
 import subprocess
 import sys
 import warnings
@@ -190,6 +191,23 @@ def train_spm(path: pathlib.Path, sentences: Iterable[str], **changes: object) -
     )
     path.write_bytes(model.getvalue())
     return str(path)
+
+
+def made_up_text(num_documents, seed, num_sentences=(2, 12)):
+    """Documents of sentences of invented words, frequent and rare ones."""
+    rng = random.Random(seed)
+    syllables = ["ka", "lo", "mi", "ter", "un", "sel", "do", "ri", "pan", "eth"]
+    words = ["".join(rng.choices(syllables, k=rng.randint(1, 4))) for _ in range(300)]
+    weights = [1 / (rank + 3) for rank in range(300)]
+
+    def sentence():
+        text = " ".join(rng.choices(words, weights, k=rng.randint(3, 12)))
+        return f"{text.capitalize()}{rng.choice('.?!')}"
+
+    return "\n\n".join(
+        "\n".join(sentence() for _ in range(rng.randint(*num_sentences)))
+        for _ in range(num_documents)
+    )
 
 
 def without_checksums(folder: pathlib.Path) -> pathlib.Path:

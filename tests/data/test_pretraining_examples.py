@@ -114,21 +114,6 @@ def test_without_whole_words_each_token_is_one():
 # --- Masks: extreme rates.
 
 
-def test_everything_is_predicted_at_rate_one():
-    ids = sequence(*words_of_lengths([1, 2, 3, 1]))
-    output, positions, labels = mask(ids, rule(masked_lm_prob=1.0, ngram=1), SEED)
-    assert positions.tolist() == [1, 2, 3, 4, 5, 6, 7]
-    assert labels.tolist() == ids[1:-1].tolist()
-    assert output[0] == CLS and output[-1] == SEP
-
-
-def test_nothing_is_predicted_at_rate_zero():
-    ids = sequence(*words_of_lengths([1, 2, 3, 1]))
-    output, positions, labels = mask(ids, rule(masked_lm_prob=0.0, do_permutation=True), SEED)
-    assert output.tolist() == ids.tolist()
-    assert positions.size == labels.size == 0
-
-
 @pytest.mark.parametrize(
     "length, probability, wanted",
     [(10, 0.25, 2), (30, 0.15, 4), (10, 0.35, 4), (3, 0.01, 1), (512, 0.15, 77), (512, 0.5, 77)],
@@ -148,13 +133,6 @@ def test_a_word_that_exceeds_the_number_is_left_alone():
 def test_an_example_without_words():
     _, positions, _ = mask(np.array([CLS, SEP, SEP], np.int32), rule(), SEED)
     assert positions.size == 0
-
-
-def test_the_seed_alone_decides():
-    ids = sequence(*words_of_lengths([1] * 100))
-    first, again = (mask(ids, rule(), SEED)[0].tolist() for _ in range(2))
-    other = mask(ids, rule(), examples.combine_seeds(8))[0].tolist()
-    assert first == again != other
 
 
 def test_seeds_of_numbers_in_another_order_differ():
@@ -305,15 +283,6 @@ def test_two_sentences_are_in_order_or_swapped():
         assert (a, b) == ((TWO, ONE) if label else (ONE, TWO))
         seen[label] += 1
     assert seen[1] == pytest.approx(500, abs=50)
-
-
-def test_pairs_are_in_order_without_a_sentence_task():
-    docs = documents([ONE, TWO, THREE], [FOUR, FOUR])
-    for seed in range(50):
-        pairs, _ = examples.plan_pairs(docs, pair_rule(sentence_task="none"), seed)
-        a, b, label = segments(docs, pairs[0])
-        assert (a + b, label) == (ONE + TWO + THREE, 0)
-        assert pairs[1, examples.LABEL] == 0
 
 
 def test_chunks_reach_the_target_and_use_every_sentence_once():

@@ -7,7 +7,6 @@ pretraining/shards.py.
 import gzip
 import json
 import pathlib
-import random
 import subprocess
 import sys
 import time
@@ -20,37 +19,13 @@ from albert_tf.core import checksums
 from albert_tf.core.errors import UserError
 from albert_tf.core.files import temporary_path
 from albert_tf.data.record_formats import FORMATS, record_writer
-from albert_tf.data_prep import create_pretraining_data as program
 from albert_tf.data_prep.pretraining import blocks, plan, record_folder, run, shards
 from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
 from albert_tf.text.tokenizer import Tokenizer
 from tests.data.test_pretraining_examples import COMPILED
-from tests.helpers import ROOT, train_spm
+from tests.helpers import ROOT, made_up_text
 
 MODULE = "data_prep.create_pretraining_data"
-
-
-def made_up_text(num_documents, seed, num_sentences=(2, 12)):
-    """Documents of sentences of invented words, frequent and rare ones."""
-    rng = random.Random(seed)
-    syllables = ["ka", "lo", "mi", "ter", "un", "sel", "do", "ri", "pan", "eth"]
-    words = ["".join(rng.choices(syllables, k=rng.randint(1, 4))) for _ in range(300)]
-    weights = [1 / (rank + 3) for rank in range(300)]
-
-    def sentence():
-        text = " ".join(rng.choices(words, weights, k=rng.randint(3, 12)))
-        return f"{text.capitalize()}{rng.choice('.?!')}"
-
-    return "\n\n".join(
-        "\n".join(sentence() for _ in range(rng.randint(*num_sentences)))
-        for _ in range(num_documents)
-    )
-
-
-@pytest.fixture(scope="session")
-def spm_model_file(tmp_path_factory):
-    path = tmp_path_factory.mktemp("spm") / "spiece.model"
-    return train_spm(path, made_up_text(200, seed=1).lower().splitlines(), vocab_size=200)
 
 
 @pytest.fixture(scope="session")
@@ -61,29 +36,18 @@ def text_file(tmp_path_factory):
 
 
 @pytest.fixture
-def make(tmp_path, spm_model_file, text_file):
-    """Makes records in this process, if not asked for more; returns their folder."""
+def make(make_records, tmp_path, text_file):
+    """Makes full records of two passes through `text_file` or another text; returns their folder."""
 
-    def make_records(folder="records", text=None, **changes):
+    def records(folder="records", text=None, **changes):
         input_file = text_file
         if text is not None:
             input_file = str(tmp_path / "input.txt")
             pathlib.Path(input_file).write_bytes(text if isinstance(text, bytes) else text.encode())
-        defaults = {
-            "input_file": input_file,
-            "output_dir": str(tmp_path / folder),
-            "spm_model_file": spm_model_file,
-            "max_seq_length": 64,
-            "max_predictions_per_seq": 10,
-            "dupe_factor": 2,
-            "record_format": "full",
-            "num_workers": 1,
-        }
-        settings = PretrainingDataSettings(**{**defaults, **changes})
-        program.main(settings)
-        return pathlib.Path(settings.folder)
+        defaults = {"input_file": input_file, "dupe_factor": 2, "record_format": "full"}
+        return make_records(folder, **{**defaults, **changes})
 
-    return make_records
+    return records
 
 
 def contents(folder):

@@ -48,9 +48,16 @@ from albert_tf.tasks.squad.task import THRESHOLD_FILE, SquadTask
 from lab.experiments import intrinsic
 from lab.experiments.engine import Result
 from lab.experiments.recorded import read_result
-from tests.data_prep.test_create_pretraining_data import made_up_text
 from tests.faults.damages import DAMAGES
-from tests.helpers import RUNNERS, TINY, TRIES_ALL, fine_tune_here, fine_tuning_settings, train_spm
+from tests.helpers import (
+    RUNNERS,
+    TINY,
+    TRIES_ALL,
+    fine_tune_here,
+    fine_tuning_settings,
+    made_up_text,
+    train_spm,
+)
 
 SAMPLE = 17  # every which case is tried otherwise
 SECONDS = 60  # a reader that takes longer hangs

@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterator, Mapping
 import pytest
 import safetensors.numpy
 
-from tests.data_prep.test_create_pretraining_data import made_up_text
 from tests.faults import system_calls
 from tests.faults.harness import (
     ALL_CHANGES,
@@ -46,6 +45,7 @@ from tests.helpers import (
     ROOT,
     TINY,
     TRIES_ALL,
+    made_up_text,
     random_features,
     train_spm,
     write_records,

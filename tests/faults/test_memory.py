@@ -20,8 +20,7 @@ import numpy as np
 import psutil
 import pytest
 
-from tests.data_prep.test_create_pretraining_data import made_up_text
-from tests.helpers import ROOT, TRIES_ALL, sentence, train_spm
+from tests.helpers import ROOT, TRIES_ALL, made_up_text, sentence, train_spm
 
 MEGABYTES = os.environ.get("ALBERT_TEST_MEGABYTES") or ("10,60" if TRIES_ALL else "1,12")
 ONLY_ALL = pytest.mark.skipif(not TRIES_ALL, reason="takes a minute; ALBERT_TEST_FAULTS=all")

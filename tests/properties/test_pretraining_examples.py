@@ -206,39 +206,6 @@ def test_single_tokens_reach_the_number_wanted(rows, vocabulary, settings):
         assert count == (wanted if settings["masked_lm_prob"] else 0)
 
 
-@given(seed=SEEDS, ngram=st.integers(1, 5), wanted=st.integers(1, 60), favor=st.booleans())
-def test_spans_have_at_most_n_words(seed, ngram, wanted, favor):
-    vocabulary = examples.Vocabulary(np.ones(SIZE, bool), CLS, SEP, MASK)
-    rule = examples.masking_rule(
-        vocabulary, {**MASKING, "ngram": ngram, "favor_shorter_ngram": favor}
-    )
-    token_state = np.zeros(60, np.uint8)
-    state = examples.new_stream(np.uint64(seed))
-    offsets = np.arange(61)
-    marked = examples.choose_spans(
-        offsets, rule.ngram_cumulative, min(ngram, wanted), token_state, 1, state
-    )
-    assert marked == token_state.sum() <= min(ngram, wanted)
-    assert rule.ngram_cumulative[-1] == pytest.approx(1)
-
-
-@given(seed=st.integers(0, 2**31 - 1))
-def test_of_masked_tokens_80_percent_become_mask_and_10_percent_stay(seed):
-    ids = np.full((100, 103), FIRST, np.int32)
-    ids[:, 0], ids[:, -2:] = CLS, SEP
-    rows = np.full(100, 103, np.int32)
-    vocabulary = examples.Vocabulary(np.ones(SIZE, bool), CLS, SEP, MASK)
-    settings = {"masked_lm_prob": 1.0, "max_predictions_per_seq": 100, "ngram": 1}
-    rule = examples.masking_rule(vocabulary, {**MASKING, **settings})
-    seeds = examples.seeds_of(seed, np.arange(100))
-    ids = examples.mask_batch(ids, rows, seeds, rule).input_ids
-    share = np.bincount(ids[:, 1:-2].ravel(), minlength=SIZE) / 10_000
-    # Six standard deviations of 10,000 draws.
-    assert abs(share[MASK] - 0.8 - 0.1 / SIZE) < 0.025
-    assert abs(share[FIRST] - 0.1 - 0.1 / SIZE) < 0.019
-    assert share[np.arange(SIZE) >= FIRST + 1].max() < 0.01
-
-
 # --- Records
 
 

@@ -29,8 +29,7 @@ from albert_tf.tasks.pretraining.task import PretrainingTask
 from albert_tf.text.tokenizer import Tokenizer
 from albert_tf.training.settings import RunConfig
 from tests.data.test_pretraining_examples import MASKING
-from tests.data_prep.test_create_pretraining_data import made_up_text
-from tests.helpers import pretrain_here, train_spm
+from tests.helpers import made_up_text, pretrain_here, train_spm
 
 LENGTH, PREDICTIONS, BATCH = 64, 10, 7
 SHORT = {"short_seq_prob": 1.0}  # examples of all lengths

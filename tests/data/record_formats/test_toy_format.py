@@ -8,8 +8,7 @@ from albert_tf.data.record_formats import FORMATS
 from albert_tf.data.record_set import find_pretraining_records
 from tests.data.record_formats.test_packed import evaluation_batches
 from tests.data.record_formats.toy import ToyFormat
-from tests.data_prep.test_create_pretraining_data import made_up_text
-from tests.helpers import run_script, train_spm
+from tests.helpers import made_up_text, run_script, train_spm
 
 
 def test_a_toy_format_is_written_read_and_trained_on(config_file, tmp_path, monkeypatch):

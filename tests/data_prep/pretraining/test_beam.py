@@ -1,7 +1,6 @@
 """Apache Beam gives the records of the local engine: blocks, files, interruptions, remote paths, wrong input."""
 
 import importlib.util
-import pathlib
 import subprocess
 import sys
 
@@ -10,17 +9,11 @@ import tensorflow as tf
 
 from albert_tf.core.errors import UserError
 from albert_tf.data.record_formats import record_writer
-from albert_tf.data_prep import create_pretraining_data as program
 from albert_tf.data_prep.pretraining import blocks, plan
 from albert_tf.data_prep.pretraining.run import quiet_imports
 from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings, with_pipeline_options
-from tests.data_prep.test_create_pretraining_data import (
-    contents,
-    made_up_text,
-    metadata_of,
-    records_of,
-)
-from tests.helpers import ROOT, train_spm
+from tests.data_prep.test_create_pretraining_data import contents, metadata_of, records_of
+from tests.helpers import ROOT, made_up_text
 
 HAS_BEAM = importlib.util.find_spec("apache_beam") is not None
 needs_beam = pytest.mark.skipif(not HAS_BEAM, reason="Apache Beam is not installed")
@@ -28,12 +21,6 @@ needs_beam = pytest.mark.skipif(not HAS_BEAM, reason="Apache Beam is not install
 if HAS_BEAM:
     with quiet_imports():
         from albert_tf.data_prep.pretraining import beam
-
-
-@pytest.fixture(scope="module")
-def spm_model_file(tmp_path_factory):
-    path = tmp_path_factory.mktemp("spm") / "spiece.model"
-    return train_spm(path, made_up_text(200, seed=1).lower().splitlines(), vocab_size=200)
 
 
 @pytest.fixture(scope="module")
@@ -50,25 +37,14 @@ def text_folder(tmp_path_factory):
 
 
 @pytest.fixture
-def make(tmp_path, spm_model_file, text_folder):
-    """Makes records, in this process if not asked for more; returns their folder."""
+def make(make_records, text_folder):
+    """Makes records of `text_folder` with Beam, if not asked for another engine; returns their folder."""
 
-    def make_records(name="records", **changes):
-        defaults = {
-            "input_file": str(text_folder),
-            "output_dir": str(tmp_path / name),
-            "spm_model_file": spm_model_file,
-            "max_seq_length": 64,
-            "max_predictions_per_seq": 10,
-            "dupe_factor": 3,
-            "num_workers": 1,
-            "runner": "direct",
-        }
-        settings = PretrainingDataSettings(**{**defaults, **changes})
-        program.main(settings)
-        return pathlib.Path(settings.folder.removeprefix("file://"))
+    def records(folder="records", **changes):
+        defaults = {"input_file": str(text_folder), "dupe_factor": 3, "runner": "direct"}
+        return make_records(folder, **{**defaults, **changes})
 
-    return make_records
+    return records
 
 
 @pytest.fixture
