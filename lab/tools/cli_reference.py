@@ -23,7 +23,10 @@ def page() -> str:
     """The text of docs/cli.md."""
     with ThreadPoolExecutor(2) as threads:
         texts = threads.map(help_of, COMMANDS)
-    sections = (f"## albert-tf {command}\n\n```\n{text}\n```\n" for command, text in zip(COMMANDS, texts, strict=True))
+    sections = (
+        f"## albert-tf {command}\n\n```\n{text}\n```\n"
+        for command, text in zip(COMMANDS, texts, strict=True)
+    )
     return "\n".join((_INTRODUCTION, *sections))
 
 
