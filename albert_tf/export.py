@@ -195,6 +195,7 @@ def _export_files(path: str, settings: ExportSettings, weights, task: Mapping) -
         **cleaning,
         "quantization": settings.quantization,
         "task": dict(task),
+        "without_values": report.initialized,
     }
     tokenizer = Tokenizer.from_file(vocabulary, **cleaning) if vocabulary else None
     with files.errors_named(path, "written"):

@@ -2,6 +2,7 @@
 
     albert-tf predict runs/mrpc/model < pairs.txt > answers.jsonl
     albert-tf predict albert_base --interactive
+    albert-tf predict onnx/model.onnx < pairs.txt     # ONNX Runtime computes it, without TensorFlow
 
 A line is a text, two texts with a tab between them, or a JSON object: {"text_a": ..., "text_b": ...},
 {"question": ..., "context": ...} for SQuAD, {"article": ..., "question": ..., "options": [...]} for RACE,
@@ -15,6 +16,7 @@ import dataclasses
 import itertools
 import json
 import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +28,7 @@ from albert_tf.serving.settings import EarlyExitSettings, ModelUseSettings
 if TYPE_CHECKING:
     from albert_tf.tasks.predictor import Item, Predictor
 
-_BATCHES_AT_A_TIME = 8  # are read together, so that sequences of similar length can form a batch
+_BATCHES_AT_A_TIME = 32  # are read together, so that sequences of similar length can form a batch
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,7 +47,7 @@ class AnswerSettings(ModelUseSettings):
         """The model with its vocabulary and its task's settings."""
         if sys.stdin is None:
             raise UserError("standard input is closed; expected lines to answer there")
-        from albert_tf.serving.predictors import load_predictor  # TensorFlow
+        from albert_tf.serving.predictors import load_predictor
 
         self.register_task()
         return load_predictor(
@@ -104,8 +106,14 @@ def answer_lines(predictor: "Predictor", batch_size: int) -> None:
     _reconfigure(sys.stdin, encoding="utf-8-sig", errors="surrogateescape")
     if sys.stdin.isatty():
         print(f"reading lines, each {predictor.expects}; end with ctrl-D", file=sys.stderr)
-    for answer in answers(predictor, sys.stdin, batch_size * _BATCHES_AT_A_TIME):
+    started, number = time.perf_counter(), 0
+    lines = answers(predictor, sys.stdin, batch_size * _BATCHES_AT_A_TIME)
+    for answer in lines:
+        number += 1
         print(json.dumps(answer, ensure_ascii=False), flush=True)
+    if number > batch_size:  # fewer say nothing about the speed
+        seconds = time.perf_counter() - started
+        print(f"{number:,} lines, {number / seconds:,.1f} per second", file=sys.stderr)
 
 
 def answers(

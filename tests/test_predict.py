@@ -484,7 +484,7 @@ def test_a_text_costs_a_batch_of_one_of_its_length_and_no_new_graph(tiny_pretrai
     together = [answer["embedding"] for answer in predictor.predict(texts)]
     assert shapes == [(4, 64), (1, 8)]
     np.testing.assert_allclose(together, alone, atol=1e-6)
-    assert predictor._call_in_graph.experimental_get_tracing_count() == 1
+    assert predictor.compute.in_graph.experimental_get_tracing_count() == 1
 
 
 @pytest.mark.parametrize("format", ["hf", "tf1"])

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from albert_tf.core import checksums, files, run_files
 from albert_tf.core.errors import UserError
+from albert_tf.model.config import where_released
 
 # CONFIG is used by runs, Hugging Face and keras-hub.
 CONFIG, TF1_CONFIG = "config.json", "albert_config.json"
@@ -46,6 +47,17 @@ def describe(path: str) -> Description:
     with contextlib.suppress(UserError, OSError):
         return _describe(path.rstrip("/").removesuffix(".index"))
     return Description()
+
+
+def check_is_there(path: str) -> None:
+    """Checks that a path is that of a folder, or the prefix of a checkpoint, before its files are read."""
+    if path.startswith(files.HUB_PREFIX):
+        return
+    if path.startswith(files.ADDRESSES):
+        raise UserError(f"{path}: {files.NOT_DOWNLOADED}")
+    if not files.is_folder(path) and not files.exists(path.removesuffix(".index") + ".index"):
+        expected = where_released(path) or "expected a folder, or the prefix of a checkpoint"
+        raise UserError(f"{path}: no such model; {expected}")
 
 
 def _describe(path: str) -> Description:

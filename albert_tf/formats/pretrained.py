@@ -16,6 +16,7 @@ from albert_tf.core import checksums, files, run_files
 from albert_tf.core.errors import UserError, first_line
 from albert_tf.formats import (
     depth,
+    description,
     hub_names,
     hugging_face,
     keras_hub,
@@ -33,7 +34,6 @@ from albert_tf.formats.weights import (
     check,
     match,
 )
-from albert_tf.model.config import where_released
 from albert_tf.model.heads import (
     MODEL_CLASSES,
     AlbertForEmbedding,
@@ -91,15 +91,11 @@ def _read(path: str) -> Weights:
     """See `read_weights`; the arrays are not checked or converted."""
     if path.startswith(files.HUB_PREFIX):
         return sentence_transformers.read(hub_names.fetched(path))
-    if path.startswith(files.ADDRESSES):
-        raise UserError(f"{path}: {files.NOT_DOWNLOADED}")
+    description.check_is_there(path)
     prefix = path.removesuffix(".index")
     checksums.verify(path if files.is_folder(path) else os.path.dirname(prefix))
     if files.exists(prefix + ".index"):
         return _read_checkpoint(prefix)
-    if not files.is_folder(path):
-        expected = where_released(path) or "expected a folder, or the prefix of a checkpoint"
-        raise UserError(f"{path}: no such model; {expected}")
     if hugging_face.is_model(path) or sentence_transformers.recognizes(path):
         return sentence_transformers.read(path)
     for format in (keras_hub, tf_hub):

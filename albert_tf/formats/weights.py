@@ -5,7 +5,7 @@ import math
 import os
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -13,12 +13,9 @@ from albert_tf.core import files
 from albert_tf.core.errors import UserError, shortened
 from albert_tf.formats.description import THRESHOLDS
 from albert_tf.model.config import AlbertConfig
-from albert_tf.model.heads import (
-    MODEL_CLASSES,
-    AlbertForPreTraining,
-    ModelWithHead,
-    variable_shapes,
-)
+
+if TYPE_CHECKING:
+    from albert_tf.model.heads import ModelWithHead
 
 Shapes = Mapping[str, tuple[int, ...]]
 _SIZES = (
@@ -114,11 +111,10 @@ def check(weights: Weights) -> None:
 
     The encoder's arrays must fit the configuration, all values be finite, and settings have the right types.
     """
+    from albert_tf.model.heads import AlbertForPreTraining, variable_shapes
+
     source = weights.source
     model_class = model_class_of(weights.model_class, source)
-    for name in weights.cleaning:
-        if not isinstance(value := getattr(weights, name), bool | None):
-            raise UserError(f"{source}: {name} is {shortened(value)}, expected true or false")
     shapes = variable_shapes(model_class, weights.config)
     optional = {name for name in shapes if name.startswith("cls/")}
     if model_class is AlbertForPreTraining or not model_class.uses_pooler:
@@ -128,7 +124,7 @@ def check(weights: Weights) -> None:
     ):
         left_out = shortened(weights.left_out)
         raise UserError(f"{source}: left_out is {left_out}, expected variables of heads or pooler")
-    _check_task(weights.task_settings, source)
+    check_settings(weights)
     match(shapes, weights)
     for name, array in weights.arrays.items():
         # Minimum and maximum are NaN if any value is NaN, and computing them needs no memory.
@@ -136,7 +132,12 @@ def check(weights: Weights) -> None:
             raise UserError(f"{source}: {name} contains values that are not finite; it is damaged")
 
 
-def _check_task(task: Any, source: str) -> None:
+def check_settings(weights: Weights) -> None:
+    """Checks what files say about text and task."""
+    source, task = weights.source, weights.task_settings
+    for name in weights.cleaning:
+        if not isinstance(value := getattr(weights, name), bool | None):
+            raise UserError(f"{source}: {name} is {shortened(value)}, expected true or false")
     if not isinstance(task, dict):
         raise UserError(f"{source}: expected the settings of a task, got {shortened(task)}")
     for name, value in task.items():
@@ -147,8 +148,10 @@ def _check_task(task: Any, source: str) -> None:
             raise UserError(f"{source}: {name} of its task is {shortened(value)}")
 
 
-def model_class_of(name: Any, source: str) -> type[ModelWithHead]:
+def model_class_of(name: Any, source: str) -> type["ModelWithHead"]:
     """The class of a model whose file names it; an error if no class has this name."""
+    from albert_tf.model.heads import MODEL_CLASSES  # TensorFlow
+
     if not isinstance(name, str) or name not in MODEL_CLASSES:
         raise UserError(
             f"{source}: model_class is {shortened(name)}, which is unknown here; name the file that defines a class of"

@@ -25,19 +25,11 @@ from albert_tf.model.encoder import (
 )
 from albert_tf.model.heads import ModelWithHead, ScoreHead
 from albert_tf.serving import comparison
-from albert_tf.serving.parts import TOKENS, parts_without
+from albert_tf.serving.onnx_model import INPUTS, MASKED_LM, MODEL, PRETRAINED_OUTPUTS, inputs_of
+from albert_tf.serving.parts import parts_without
 
-MODEL, MASKED_LM = "model.onnx", "masked_lm.onnx"
 OPSET, IR_VERSION = 20, 9  # the first opset with Gelu, and the version of the format from its time
-INPUTS = ("input_ids", "attention_mask", "token_type_ids")  # `TOKENS` as transformers names them
 _MOST_BYTES = 2**31 - 2**20  # of the weights: a file must be smaller than 2 GiB
-
-# Our names of the outputs in `MODEL` for a pretrained model.
-_PRETRAINED_OUTPUTS = {
-    "last_hidden_state": "sequence_output",
-    "pooler_output": "pooled_output",
-    "sop_logits": "sentence_order_logits",
-}
 
 
 def convert(model: ModelWithHead, missing: Collection[str] = ()) -> dict[str, bytes]:
@@ -69,19 +61,12 @@ def largest_difference(contents: Mapping[str, bytes], model: ModelWithHead) -> f
     differences = []
     for name, content in contents.items():
         evaluator = onnx.reference.ReferenceEvaluator(content)
-        arrays = evaluator.run(None, inputs_of(features))
+        with np.errstate(divide="ignore"):  # the logarithm of a position that cannot be an answer
+            arrays = evaluator.run(None, inputs_of(features))
         found = dict(zip(evaluator.output_names, arrays, strict=True))
         expected = expected_outputs(model, features, name)
         differences.append(comparison.largest_difference(found, expected))
     return float(np.max(differences))
-
-
-def inputs_of(features: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The inputs of a file, from features of this project."""
-    renamed = dict(zip(TOKENS, INPUTS, strict=True))
-    return {
-        renamed.get(name, name): np.asarray(array, np.int64) for name, array in features.items()
-    }
 
 
 def expected_outputs(
@@ -93,7 +78,7 @@ def expected_outputs(
             np.arange(features["input_ids"].shape[1]), features["input_ids"].shape
         )
         outputs = model({**features, "masked_lm_positions": positions})
-        names = {"logits": "masked_lm_logits"} if file == MASKED_LM else _PRETRAINED_OUTPUTS
+        names = {"logits": "masked_lm_logits"} if file == MASKED_LM else PRETRAINED_OUTPUTS
         return {name: outputs[ours].numpy() for name, ours in names.items()}
     return {name: tensor.numpy() for name, tensor in model(features).items()}
 

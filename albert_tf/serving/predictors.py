@@ -1,19 +1,23 @@
-"""Loads a finished model with its vocabulary and its task's settings as a `Predictor`."""
+"""Loads a finished model with its vocabulary and its task's settings as a `Predictor`.
+
+TensorFlow is imported for models that it computes, and not for ONNX exports.
+"""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from albert_tf.core.errors import UserError, shortened
 from albert_tf.core.files import AnyPath
-from albert_tf.formats import description, pretrained
+from albert_tf.formats import description
 from albert_tf.formats.weights import Weights
-from albert_tf.model.early_exit import EarlyExit, check_leaves_early
-from albert_tf.model.heads import MODEL_CLASSES
+from albert_tf.serving import onnx_model
 from albert_tf.tasks import registry
-from albert_tf.tasks.classification import multi_label
 from albert_tf.tasks.predictor import Predictor
 from albert_tf.text.settings import TextSettings
 from albert_tf.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from albert_tf.model.early_exit import EarlyExit
 
 
 def load_predictor(
@@ -33,7 +37,8 @@ def load_predictor(
     answer to a question, filled masks, or an embedding.
 
     Args:
-      path: the model, in any layout that `load_pretrained` takes.
+      path: the model, in any layout that `load_pretrained` takes; or an ONNX export, folder or file, which is computed
+        without TensorFlow.
       spm_model_file: its vocabulary, a SentencePiece model or vocab.txt, if none came with it.
       do_lower_case: whether text is lower-cased; None uses the value in the model's folder, or true if it has none.
       max_seq_length: maximum number of tokens of a sequence; None uses that of the fine-tuning, or the model's maximum.
@@ -53,23 +58,44 @@ def load_predictor(
     ):
         if value is not None and (not isinstance(value, int) or value < least):
             raise UserError(f"{name} must be an integer of at least {least}, got {value!r}")
-    weights = pretrained.read_weights(path, num_hidden_layers)
+    is_onnx = onnx_model.is_export(str(path))
+    if is_onnx:
+        if num_hidden_layers or patience:
+            raise UserError(
+                f"{path}: the layers of an ONNX export cannot be changed; export it again"
+            )
+        weights, onnx = onnx_model.read(str(path))
+    else:
+        name = str(path).rstrip("/")
+        description.check_is_there(name)
+        check_length(max_seq_length, description.describe(name).max_position_embeddings, name)
+        from albert_tf.formats import pretrained
+
+        weights = pretrained.read_weights(path, num_hidden_layers)
     tokenizer = tokenizer_of(weights, spm_model_file, do_lower_case)
     settings = task_settings_of(weights, max_seq_length)
+    predictor_class = predictor_class_of(weights)
+    arguments = tokenizer, settings, batch_size
+    if is_onnx:
+        return predictor_class(onnx, *arguments, weights.left_out, compute=onnx)
+    from albert_tf.tasks.compiled import Compiled
+
     early_exit = early_exit_of(weights, settings, patience, score_tolerance)
     model, report = pretrained.build_model(weights)
-    predictor_class = predictor_class_of(weights)
-    return predictor_class(
-        model, tokenizer, settings, batch_size, report.initialized, early_exit=early_exit
-    )
+    compute = Compiled(model, early_exit)
+    return predictor_class(model, *arguments, report.initialized, compute=compute)
 
 
 def early_exit_of(
     weights: Weights, task_settings: Mapping[str, Any], patience: int | None, tolerance: float
-) -> EarlyExit | None:
+) -> "EarlyExit | None":
     """When texts leave a model; None without patience."""
     if not patience:
         return None
+    from albert_tf.model.early_exit import EarlyExit, check_leaves_early
+    from albert_tf.model.heads import MODEL_CLASSES
+    from albert_tf.tasks.classification import multi_label
+
     check_leaves_early(MODEL_CLASSES[weights.model_class], weights.source)
     config, thresholds = weights.config, None
     if config.is_multi_label:
@@ -79,6 +105,8 @@ def early_exit_of(
 
 def load_tokenizer(path: AnyPath, do_lower_case: bool | None = None) -> Tokenizer:
     """See `Tokenizer.from_pretrained`."""
+    from albert_tf.formats import pretrained
+
     weights = pretrained.read_weights(path)
     tokenizer = tokenizer_of(weights, do_lower_case=do_lower_case)
     tokenizer.max_length = weights.config.max_position_embeddings
@@ -150,9 +178,13 @@ def task_settings_of(weights: Weights, max_seq_length: int | None = None) -> dic
             )
     settings |= recorded
     settings["max_seq_length"] = max_seq_length or settings["max_seq_length"]
-    if settings["max_seq_length"] > limit:
-        raise UserError(
-            f"--max_seq_length={settings['max_seq_length']} is above max_position_embeddings of the model"
-            f" {weights.source}, {limit}"
-        )
+    check_length(settings["max_seq_length"], limit, weights.source)
     return settings
+
+
+def check_length(max_seq_length: int | None, limit: int | None, source: str) -> None:
+    """Checks that a model reads sequences of a length; a limit of None is not known yet."""
+    if max_seq_length and limit and max_seq_length > limit:
+        raise UserError(
+            f"--max_seq_length={max_seq_length} is above max_position_embeddings of the model {source}, {limit}"
+        )

@@ -56,7 +56,13 @@ class Search(Predictor):
             raise UserError(
                 f"--rerank: expected a classifier of pairs, got {type(reranker).__name__}"
             )
-        super().__init__(embedder.model, embedder.tokenizer, embedder.task_settings, batch_size=1)
+        super().__init__(
+            embedder.model,
+            embedder.tokenizer,
+            embedder.task_settings,
+            batch_size=1,
+            compute=embedder.compute,
+        )
         self._embedder, self._texts, self._places = embedder, texts, places
         self._top_k, self._reranker, self._rerank_top = top_k, reranker, rerank_top
         path = f"{corpus}.{model_hash(embedder)[:16]}"
@@ -110,9 +116,9 @@ def model_hash(predictor: Predictor) -> str:
         "max_seq_length": predictor.task_settings["max_seq_length"],
     }
     digest = hashlib.sha256(json.dumps(about, sort_keys=True, default=str).encode())
-    for name, variable in sorted(predictor.model.named_variables().items()):
+    for name, array in predictor.compute.values():
         digest.update(name.encode())
-        digest.update(np.ascontiguousarray(variable.numpy()).data)
+        digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
 
 

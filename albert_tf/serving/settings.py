@@ -17,8 +17,8 @@ class ModelSettings(VocabularySettings):
     """A finished model in any layout."""
 
     model: str = files_setting(
-        "The model: the folder of a model or run, a TF1 checkpoint, a hub module, or hf:NAME. It may be given without"
-        " the name of the flag.",
+        "The model: the folder of a model or run, a TF1 checkpoint, a hub module, or hf:NAME; to predict, also an ONNX"
+        " export. It may be given without the name of the flag.",
         required=True,
         if_missing=where_released,
     )

@@ -7,15 +7,20 @@ formula has no value, for example for a single example, or if all predictions ar
 import functools
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 
 import numpy as np
-import scipy.stats
-import sklearn.metrics
 
 from albert_tf.core.tables import aligned
 
 Metric = Callable[[np.ndarray, np.ndarray], float]
+
+
+def sklearn_metrics() -> ModuleType:
+    """scikit-learn's metrics; their import takes a second, and predictors load this module without using them."""
+    import sklearn.metrics
+
+    return sklearn.metrics
 
 
 def _finite(formula: Metric) -> Metric:
@@ -37,42 +42,45 @@ def _finite(formula: Metric) -> Metric:
 @_finite
 def accuracy(predictions: np.ndarray, labels: np.ndarray) -> float:
     """Share of the predicted labels that are right; both arguments are int [examples]."""
-    return sklearn.metrics.accuracy_score(labels, predictions)
+    return sklearn_metrics().accuracy_score(labels, predictions)
 
 
 @_finite
 def matthews(predictions: np.ndarray, labels: np.ndarray) -> float:
     """Matthews correlation for two or more labels (R_K); both arguments are int [examples]."""
-    return sklearn.metrics.matthews_corrcoef(labels, predictions)
+    return sklearn_metrics().matthews_corrcoef(labels, predictions)
 
 
 @_finite
 def f1(predictions: np.ndarray, labels: np.ndarray) -> float:
     """F1 of label 1 against all others; both arguments are int [examples]."""
-    return sklearn.metrics.f1_score(labels == 1, predictions == 1, zero_division=0)
+    return sklearn_metrics().f1_score(labels == 1, predictions == 1, zero_division=0)
 
 
 @_finite
 def macro_f1(predictions: np.ndarray, labels: np.ndarray) -> float:
     """Mean of the F1 of every label that occurs as prediction or truth; both arguments are int [examples]."""
-    return sklearn.metrics.f1_score(labels, predictions, average="macro", zero_division=0)
+    return sklearn_metrics().f1_score(labels, predictions, average="macro", zero_division=0)
 
 
 @_finite
 def pearson(predictions: np.ndarray, labels: np.ndarray) -> float:
     """Pearson correlation of scores; both arguments are float [examples]."""
-    return _correlation(scipy.stats.pearsonr, predictions, labels)
+    return _correlation("pearsonr", predictions, labels)
 
 
 @_finite
 def spearman(predictions: np.ndarray, labels: np.ndarray) -> float:
     """Spearman correlation of scores; both arguments are float [examples]."""
-    return _correlation(scipy.stats.spearmanr, predictions, labels)
+    return _correlation("spearmanr", predictions, labels)
 
 
-def _correlation(function: Callable, predictions: np.ndarray, labels: np.ndarray) -> float:
+def _correlation(name: str, predictions: np.ndarray, labels: np.ndarray) -> float:
+    import scipy.stats  # takes a second, too
+
     if len(labels) < 2 or not np.all(np.isfinite(predictions)):
         return 0.0
+    function = getattr(scipy.stats, name)
     return function(predictions.astype(np.float64), labels.astype(np.float64)).statistic
 
 
@@ -91,7 +99,7 @@ def format_confusion(predictions: np.ndarray, labels: np.ndarray, names: Sequenc
     """A table, as lines, of how often each label was predicted for each true label, with recall and precision."""
     table = np.zeros([len(names)] * 2, np.int64)
     if len(labels):  # scikit-learn does not accept empty arrays
-        table = sklearn.metrics.confusion_matrix(labels, predictions, labels=range(len(names)))
+        table = sklearn_metrics().confusion_matrix(labels, predictions, labels=range(len(names)))
     right = np.diag(table)
     rows = [["true \\ predicted", *names, "recall"]]
     for name, counts, num_right in zip(names, table, right, strict=True):

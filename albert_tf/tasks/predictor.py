@@ -8,19 +8,16 @@ import abc
 import math
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NoReturn
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
-import tensorflow as tf
 
 from albert_tf.core import memory
 from albert_tf.core.errors import UserError, shortened
 from albert_tf.core.settings import Settings
-from albert_tf.data.feature_table import FeatureTable, evaluation_batches
-from albert_tf.model import device
-from albert_tf.model.early_exit import EarlyExit, outputs_with_patience
-from albert_tf.model.heads import ModelWithHead
+from albert_tf.data.feature_table import FeatureTable
+from albert_tf.model.config import AlbertConfig
 from albert_tf.model.memory import inference_bytes
 from albert_tf.tasks.sequences import cut_report
 from albert_tf.text.tokenizer import Tokenizer
@@ -29,6 +26,28 @@ Item = str | Mapping[str, Any]
 Answer = dict[str, Any]
 
 _LENGTHS_ARE_MULTIPLES_OF = 8  # so that there are few shapes
+_TOKENS_OF_BATCH = (
+    2048  # larger batches are not faster per token: their activations leave the caches
+)
+
+
+class Model(Protocol):
+    """Any model, in TensorFlow or in an engine."""
+
+    config: AlbertConfig
+
+
+class Compute(Protocol):
+    """The outputs of a model for a batch of features, all arrays."""
+
+    @property
+    def is_on_cpu(self) -> bool:
+        """Whether batches use the memory of this machine."""
+
+    def __call__(self, features: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]: ...
+
+    def values(self) -> Iterable[tuple[str, np.ndarray]]:
+        """What outputs depend on besides the features, by name, always in the same order."""
 
 
 class Predictor(abc.ABC):
@@ -36,8 +55,9 @@ class Predictor(abc.ABC):
 
     Args:
       task_settings: the settings on which its features depend, including `max_seq_length`.
+      batch_size: maximum number of sequences of a batch; batches of long ones have fewer.
       untrained: released names of variables without trained values.
-      early_exit: when examples leave the model; None if they pass all layers.
+      compute: computes the model's outputs; with early exit, they include `num_layers`, those that each example passed.
 
     Attributes:
       expects: description of an item, for messages.
@@ -58,26 +78,26 @@ class Predictor(abc.ABC):
 
     def __init__(
         self,
-        model: ModelWithHead,
+        model: Model,
         tokenizer: Tokenizer,
         task_settings: Mapping[str, Any],
         batch_size: int,
         untrained: Sequence[str] = (),
-        early_exit: EarlyExit | None = None,
+        *,
+        compute: Compute,
     ):
         self.model = model
         self.tokenizer = tokenizer
         self.task_settings = task_settings
         self._batch_size = batch_size
         self._untrained = untrained
-        self._early_exit = early_exit
+        self.compute = compute
         self._num_layers: Sequence[int] = ()  # of the last `outputs`, with early exit
         # Setting -> length -> number of texts.
         self._uncut_lengths: dict[str, Counter] = defaultdict(Counter)
         self._num_texts = self._num_empty = 0
         self._has_warned = False
         self._checked_size = 0  # tokens of the largest batch for which there was memory
-        self._call_in_graph = tf.function(self._call)
 
     def predict(self, items: Iterable[Item]) -> list[Answer]:
         """The answers to items, in their order; the keys of an answer depend on the kind of model.
@@ -106,7 +126,7 @@ class Predictor(abc.ABC):
     def answered(self, examples: Sequence[Any]) -> list[Answer]:
         """The answers to any number of examples; with early exit, each has the number of layers that it passed."""
         answers = self.answers(examples) if examples else []
-        if self._early_exit:
+        if self._num_layers:
             pairs = zip(answers, self._num_layers, strict=True)
             return [{**answer, "num_layers": number} for answer, number in pairs]
         return answers
@@ -139,13 +159,6 @@ class Predictor(abc.ABC):
     def shown(self, answer: Answer) -> str:
         """An answer as text for a person to read, as `--interactive` prints it."""
 
-    def _call(self, features):
-        if self._early_exit:
-            return outputs_with_patience(self.model, features, self._early_exit)
-        outputs = dict(self.model(features, training=False))
-        outputs.pop("all_layers", None)
-        return outputs
-
     def refuse(self, item: Item) -> NoReturn:
         """Raises the UserError for an item that does not have the expected form."""
         raise UserError(f"expected {self.expects}; got {shortened(item)}")
@@ -169,33 +182,25 @@ class Predictor(abc.ABC):
         ]
 
     def run(self, features: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The model's outputs for a batch; one graph serves all batch sizes and lengths."""
+        """The model's outputs for a batch."""
         *rows, length = features["input_ids"].shape
         size = math.prod(rows)
-        if size * length > self._checked_size and device.target_device() == "CPU":
+        if size * length > self._checked_size and self.compute.is_on_cpu:
             self._checked_size = size * length
             needed = inference_bytes(self.model.config, size, length)
             what = f"a prediction of {size} x {length} tokens"
             memory.require(needed, what, "lower --batch_size or --max_seq_length")
-        specs = {
-            name: tf.TensorSpec([None] * values.ndim, values.dtype)
-            for name, values in features.items()
-        }
-        outputs = self._call_in_graph.get_concrete_function(specs)(features)
-        return {name: tensor.numpy() for name, tensor in outputs.items()}
+        return self.compute(features)
 
     def outputs(self, table: FeatureTable) -> dict[str, np.ndarray]:
         """The model's outputs for every example, in the table's order; padded to the longest example."""
         for name, lengths in table.uncut_lengths.items():
             self._uncut_lengths[name].update(lengths.tolist())
         limit = max(int(table.lengths.max()), self.task_settings["max_seq_length"])
-        step = _LENGTHS_ARE_MULTIPLES_OF
-        buckets = [min(limit, length) for length in range(step, limit + step, step)]
         parts: dict[str, list] = {}
         order = []
-        for batch in evaluation_batches(table.lengths, buckets, self._batch_size):
-            examples = batch.examples[batch.examples >= 0]  # without the padding of the last batch
-            features = table.batch(examples, batch.length, self.sequence_names)
+        for examples, length in batches_by_length(table.lengths, self._batch_size):
+            features = table.batch(examples, min(limit, length), self.sequence_names)
             for name, values in self.run(features).items():
                 parts.setdefault(name, []).append(values)
             order.append(examples)
@@ -203,6 +208,18 @@ class Predictor(abc.ABC):
         outputs = {name: _stacked(arrays)[restored] for name, arrays in parts.items()}
         self._num_layers = outputs.get("num_layers", np.array([])).tolist()
         return outputs
+
+
+def batches_by_length(lengths: np.ndarray, most_examples: int) -> Iterator[tuple[np.ndarray, int]]:
+    """The examples of each batch, and the length to pad them to; the longest examples come first."""
+    step = _LENGTHS_ARE_MULTIPLES_OF
+    padded = -(-np.asarray(lengths) // step) * step
+    order = np.argsort(-padded, kind="stable")
+    while len(order):
+        length = int(padded[order[0]])
+        number = max(1, min(most_examples, _TOKENS_OF_BATCH // length))
+        yield order[:number], length
+        order = order[number:]
 
 
 def _stacked(parts: Sequence[np.ndarray]) -> np.ndarray:

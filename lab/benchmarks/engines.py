@@ -154,13 +154,13 @@ def _tflite(settings: BenchSettings) -> MakeCall:
 def _onnx_runtime(settings: BenchSettings) -> MakeCall:
     import onnxruntime
 
-    from albert_tf.serving import onnx_files
+    from albert_tf.serving import onnx_model
 
-    path = f"{export_path(settings, ONNX_EXPORT)}/{onnx_files.MODEL}"
+    path = f"{export_path(settings, ONNX_EXPORT)}/{onnx_model.MODEL}"
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
 
     def make_call(batch: int, length: int):
-        inputs = onnx_files.inputs_of(random_ids(settings, batch, length))
+        inputs = onnx_model.inputs_of(random_ids(settings, batch, length))
         return lambda: session.run(["logits"], inputs)[0]
 
     return make_call
@@ -169,13 +169,13 @@ def _onnx_runtime(settings: BenchSettings) -> MakeCall:
 def _openvino(settings: BenchSettings, **options: str) -> MakeCall:
     import openvino
 
-    from albert_tf.serving import onnx_files
+    from albert_tf.serving import onnx_model
 
-    path = f"{export_path(settings, ONNX_EXPORT)}/{onnx_files.MODEL}"
+    path = f"{export_path(settings, ONNX_EXPORT)}/{onnx_model.MODEL}"
     model = openvino.Core().compile_model(path, "CPU", options)
 
     def make_call(batch: int, length: int):
-        inputs = onnx_files.inputs_of(random_ids(settings, batch, length))
+        inputs = onnx_model.inputs_of(random_ids(settings, batch, length))
         return lambda: model(inputs)["logits"]
 
     return make_call

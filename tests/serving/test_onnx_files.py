@@ -12,7 +12,7 @@ import pytest
 from albert_tf import UserError, save_pretrained
 from albert_tf.export import export_model
 from albert_tf.model import heads
-from albert_tf.serving import comparison, onnx_files
+from albert_tf.serving import comparison, onnx_files, onnx_model
 from albert_tf.text.tokenizer import Tokenizer
 from tests.formats.test_pretrained import CONFIGS
 from tests.helpers import ROOT, TINY, train_spm
@@ -58,7 +58,7 @@ def assert_same_outputs(model, runtime=in_onnxruntime) -> None:
             rng = np.random.default_rng(length)
             features = comparison.random_features(model, rng, batch, length)
             expected = onnx_files.expected_outputs(model, features, file)
-            found = run(onnx_files.inputs_of(features))
+            found = run(onnx_model.inputs_of(features))
             assert found.keys() == expected.keys()
             for name, array in expected.items():
                 assert found[name].shape == array.shape

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import sklearn.metrics
 
 from albert_tf.core.errors import UserError, shortened
 from albert_tf.core.tables import aligned
 from albert_tf.formats.description import THRESHOLDS
+from albert_tf.tasks.metrics import sklearn_metrics
 
 DEFAULT_THRESHOLD = 0.5
 FEWEST_EXAMPLES = 10  # needed with a label, and without it, to choose its threshold
@@ -99,12 +99,12 @@ def average_precisions(probabilities: np.ndarray, truths: np.ndarray) -> dict[st
     """
     columns = np.flatnonzero(truths.sum(axis=0))
     of_labels = [
-        sklearn.metrics.average_precision_score(truths[:, label], probabilities[:, label])
+        sklearn_metrics().average_precision_score(truths[:, label], probabilities[:, label])
         for label in columns
     ]
     micro = 0.0
     if len(columns):
-        micro = sklearn.metrics.average_precision_score(truths.ravel(), probabilities.ravel())
+        micro = sklearn_metrics().average_precision_score(truths.ravel(), probabilities.ravel())
     return {
         "micro_average_precision": float(micro),
         "macro_average_precision": _mean(np.array(of_labels)),

@@ -7,6 +7,7 @@ import tensorflow as tf
 from albert_tf.model.heads import AlbertForTokenClassification
 from albert_tf.serving.in_graph import tagging
 from albert_tf.serving.in_graph.tagging import GraphTagger
+from albert_tf.tasks.compiled import Compiled
 from albert_tf.tasks.tagging.predictor import TaggingPredictor
 from albert_tf.text.tokenizer import Tokenizer
 from tests.helpers import TINY, train_spm
@@ -63,7 +64,7 @@ def test_entities_equal_those_of_the_predictor(model, tokenizer, settings):
     task = dict(zip(names, settings, strict=True))
     texts = [*random_texts(), " \n", "we\ufffdird \u0085 a"]
     texts.append("$5 (50%) #x @y http://a.b/c?d U.S. 'q'")
-    expected = TaggingPredictor(model, tokenizer, task, 7).predict(texts)
+    expected = TaggingPredictor(model, tokenizer, task, 7, compute=Compiled(model)).predict(texts)
     tagger = GraphTagger(tokenizer, task, model.config.labels)
     found = found_in_graph(tagger, model, texts)
     number = 0

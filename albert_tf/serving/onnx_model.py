@@ -1,0 +1,124 @@
+"""Runs ONNX exports in ONNX Runtime, without TensorFlow."""
+
+import functools
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from albert_tf.core import checksums, files
+from albert_tf.core.errors import UserError, first_line
+from albert_tf.formats.description import EXPORT, TF1_CONFIG
+from albert_tf.formats.weights import Weights, check_settings, only_vocabulary
+from albert_tf.model.config import AlbertConfig
+from albert_tf.serving.parts import TOKENS
+
+MODEL, MASKED_LM = "model.onnx", "masked_lm.onnx"
+INPUTS = ("input_ids", "attention_mask", "token_type_ids")  # `TOKENS` as transformers names them
+# Our names of the outputs in `MODEL` for a pretrained model.
+PRETRAINED_OUTPUTS = {
+    "last_hidden_state": "sequence_output",
+    "pooler_output": "pooled_output",
+    "sop_logits": "sentence_order_logits",
+}
+
+
+def inputs_of(features: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The inputs of a file, from features of this project."""
+    renamed = dict(zip(TOKENS, INPUTS, strict=True))
+    return {
+        renamed.get(name, name): np.asarray(array, np.int64) for name, array in features.items()
+    }
+
+
+def session(content: str | bytes, num_threads: int = 0) -> Any:
+    """ONNX Runtime's session of a file, by path or content; 0 threads are all cores."""
+    try:
+        import onnxruntime
+    except ImportError:
+        raise UserError(
+            "an ONNX file needs the package onnxruntime: pip install onnxruntime"
+        ) from None
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = num_threads
+    options.log_severity_level = 3
+    try:
+        return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # its classes have no common base
+        name = content if isinstance(content, str) else "the export"
+        raise UserError(f"{name}: no usable ONNX file ({first_line(error)})") from None
+
+
+class OnnxModel:
+    """A model that ONNX Runtime computes, with the names of features and outputs that the model itself has.
+
+    Args:
+      contents: the files, by path or content, under their usual names.
+    """
+
+    is_on_cpu = True
+
+    def __init__(self, contents: Mapping[str, str | bytes], config: AlbertConfig):
+        self.config = config
+        self._contents = contents
+
+    @functools.cache  # noqa: B019 - there are one or two models in a process
+    def session(self, name: str) -> Any:
+        """The session of a file, which is read at its first use."""
+        return session(self._contents[name])
+
+    def __call__(self, features: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        ids = features["input_ids"]
+        inputs = {"input_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids), **features}
+        positions_BP = inputs.pop("masked_lm_positions", None)
+        if positions_BP is None:
+            outputs = self._outputs(MODEL, inputs)
+            return {PRETRAINED_OUTPUTS.get(name, name): array for name, array in outputs.items()}
+        logits_BLV = self._outputs(MASKED_LM, inputs)["logits"]
+        logits_BPV = np.take_along_axis(logits_BLV, positions_BP[..., None], axis=1)
+        return {"masked_lm_logits": logits_BPV}
+
+    def values(self) -> Iterator[tuple[str, np.ndarray]]:
+        """The bytes of the files."""
+        for name, content in self._contents.items():
+            if isinstance(content, bytes) or files.exists(content):
+                content = content if isinstance(content, bytes) else files.read_bytes(content)
+                yield name, np.frombuffer(content, np.uint8)
+
+    def _outputs(self, file: str, features: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        used = self.session(file)
+        names = [output.name for output in used.get_outputs()]
+        return dict(zip(names, used.run(names, inputs_of(features)), strict=True))
+
+
+def is_export(path: str) -> bool:
+    """Whether a path is that of an ONNX file, or of a folder with one of our exports in it."""
+    return path.endswith(".onnx") or files.exists(os.path.join(path, MODEL))
+
+
+def read(path: str) -> tuple[Weights, OnnxModel]:
+    """The description of an export, which has no arrays, and its model; `path` is the folder, or a file in it."""
+    folder = os.path.dirname(path) if path.endswith(".onnx") else path
+    about_path, config_path = (os.path.join(folder, name) for name in (EXPORT, TF1_CONFIG))
+    for needed in (os.path.join(folder, MODEL), about_path, config_path):
+        if not files.exists(needed):
+            raise UserError(
+                f"{needed}: is missing; expected the files of albert-tf export --format=onnx"
+            )
+    checksums.verify(folder)
+    about = files.read_json(about_path)
+    weights = Weights(
+        folder,
+        AlbertConfig.from_dict(files.read_json(config_path), source=config_path),
+        {},
+        about.get("model_class"),
+        only_vocabulary(folder),
+        about.get("do_lower_case"),
+        about.get("task"),
+        tuple(about.get("without_values", ())),
+        about.get("keep_accents"),
+    )
+    check_settings(weights)
+    contents = {name: os.path.join(folder, name) for name in (MODEL, MASKED_LM)}
+    return weights, OnnxModel(contents, weights.config)
