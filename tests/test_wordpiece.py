@@ -198,18 +198,6 @@ def test_entities_are_cut_from_the_text(chain, tmp_path):
     assert any(answer["entities"] for answer in answers)
 
 
-def test_a_fine_tuned_model_answers_alike_after_tf1_and_back(chain, tmp_path):
-    source = chain.folder / "classifier" / "model"
-    expected = load_predictor(str(source)).predict(CONTEXTS)
-    for format, path in (("tf1", source), ("hf", tmp_path / "tf1")):
-        convert.main(
-            convert.ConvertSettings(
-                model=str(path), output_dir=str(tmp_path / format), format=format
-            )
-        )
-        assert load_predictor(str(tmp_path / format)).predict(CONTEXTS) == expected
-
-
 def test_the_vocabulary_of_the_released_archives_is_found(chain, tmp_path):
     """There, it is called vocab_chinese.txt."""
     source = str(chain.folder / "pretrained" / "model")

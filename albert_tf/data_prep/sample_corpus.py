@@ -32,25 +32,20 @@ from albert_tf.data_prep.split_sentences import split_paragraph
 
 PROGRAM = "sample_corpus"
 CHUNK_BYTES = 2_000_000  # source code sent to a worker at once
+MIN_SENTENCES = 4  # shorter documents are dropped
+# Sentences are dropped with fewer words, a smaller share of letters, or more names as in code (a_b, a.b).
+_MIN_WORDS, _MIN_LETTER_FRACTION, _MAX_NAMES = 4, 0.8, 1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SampleSettings(corpus.CorpusSettings):
-    """Which packages are read, and which parts of their documentation are kept."""
+    """Which packages are read."""
 
     input_file: str = setting(
         "",
         "Python files or folders of them, separated by commas; empty takes the standard library and the"
         " installed packages.",
         input_path=True,
-    )
-    min_sentences: int = setting(4, "Documents with fewer sentences are dropped.", minimum=1)
-    min_words: int = setting(4, "Sentences with fewer words are dropped.", minimum=1)
-    min_letter_fraction: float = setting(
-        0.8, "Sentences with a smaller share of letters are dropped.", minimum=0, maximum=1
-    )
-    max_names: int = setting(
-        1, "Sentences with more names as in code (a_b, a.b) are dropped.", minimum=0
     )
     max_megabytes: float = setting(
         0.0, "Stop after this amount of text, in 10^6 bytes; 0 takes all.", minimum=0
@@ -63,7 +58,7 @@ def main(settings: SampleSettings) -> None:
     modules = find_modules(settings.input_file)
     limit = settings.max_megabytes * 1e6 or float("inf")
     with corpus.corpus_writer(settings) as writer:
-        for name, sentences in documents(modules, settings, PROGRAM):
+        for name, sentences in documents(modules, settings.num_workers, PROGRAM):
             if writer.training.bytes + writer.held_out.bytes >= limit:
                 break
             writer.write(name, sentences)
@@ -72,14 +67,14 @@ def main(settings: SampleSettings) -> None:
 
 
 def documents(
-    modules: list["Module"], settings: SampleSettings, program: str
+    modules: list["Module"], num_workers: int | None, program: str
 ) -> Iterator[tuple[str, list[str]]]:
     """The documents in the modules, without repeated sentences, each with the name of its module; shows progress."""
     seen: set[bytes] = set()  # hashes of sentences: packages repeat each other's text
     num_bytes_done = 0
     with (
         corpus.show_progress(program, sum(map(_num_bytes, modules)), "bytes") as progress,
-        Workers(settings.num_workers, settings) as workers,
+        Workers(num_workers, None) as workers,
     ):
         chunks = in_chunks(modules, _num_bytes, CHUNK_BYTES)
         for documents_of_chunk, num_bytes in workers.map(_read_chunk, chunks):
@@ -91,7 +86,7 @@ def documents(
                     if digest not in seen:
                         seen.add(digest)
                         new.append(sentence)
-                if len(new) >= settings.min_sentences:
+                if len(new) >= MIN_SENTENCES:
                     yield name, new
             progress.update(num_bytes_done)
 
@@ -144,9 +139,7 @@ def find_modules(input_file: str) -> list[Module]:
 # From source code to docstrings.
 
 
-def _read_chunk(
-    settings: SampleSettings, modules: list[Module]
-) -> tuple[list[tuple[str, list[str]]], int]:
+def _read_chunk(_shared: None, modules: list[Module]) -> tuple[list[tuple[str, list[str]]], int]:
     """A worker's task: names and sentences of the documents in some modules, and the modules' size."""
     documents = []
     for module in modules:
@@ -159,9 +152,9 @@ def _read_chunk(
                 for docstring in docstrings
                 for paragraph in prose_paragraphs(docstring)
                 for sentence in split_paragraph(paragraph)
-                if is_prose(sentence, settings)
+                if is_prose(sentence)
             ]
-            if len(sentences) >= settings.min_sentences:
+            if len(sentences) >= MIN_SENTENCES:
                 documents.append((module.name, sentences))
     return documents, sum(map(_num_bytes, modules))
 
@@ -282,7 +275,7 @@ _NO_SENTENCE = re.compile(
 _NAME = re.compile(r"\w+(?:_\w+)+|\w+(?:\.[A-Za-z]\w+)+")
 
 
-def is_prose(sentence: str, settings: SampleSettings) -> bool:
+def is_prose(sentence: str) -> bool:
     """Whether a sentence looks like English text: it has a capital, words and a full stop, and no code.
 
     Example:
@@ -293,11 +286,11 @@ def is_prose(sentence: str, settings: SampleSettings) -> bool:
         sentence.lstrip(_OPENERS)[:1].isupper()
         and _ENDS_AS_PROSE.search(sentence)
         and not _NO_SENTENCE.search(sentence)
-        and len(words) >= settings.min_words
+        and len(words) >= _MIN_WORDS
         and sentence.count("(") == sentence.count(")")
         and sentence.count('"') % 2 == 0
-        and len(_NAME.findall(sentence)) <= settings.max_names
-        and sum(map(str.isalpha, sentence)) >= settings.min_letter_fraction * sum(map(len, words))
+        and len(_NAME.findall(sentence)) <= _MAX_NAMES
+        and sum(map(str.isalpha, sentence)) >= _MIN_LETTER_FRACTION * sum(map(len, words))
     )
 
 

@@ -76,12 +76,9 @@ class Passage(NamedTuple):
 
 def _passages_by_package(settings: SampleTaskSettings) -> dict[str, list[Passage]]:
     """All passages of all packages."""
-    sample = sample_corpus.SampleSettings(
-        output_file="-", input_file=settings.input_file, num_workers=settings.num_workers
-    )
     passages = collections.defaultdict(list)
     modules = sample_corpus.find_modules(settings.input_file)
-    for module, sentences in sample_corpus.documents(modules, sample, PROGRAM):
+    for module, sentences in sample_corpus.documents(modules, settings.num_workers, PROGRAM):
         package, separator, _ = module.partition("/")
         for start in range(0, len(sentences), settings.num_sentences):
             group = sentences[start : start + settings.num_sentences]

@@ -22,12 +22,17 @@ import sentencex
 
 from albert_tf.core import files, flags
 from albert_tf.core.errors import UserError
-from albert_tf.core.settings import LARGEST_INT64, Settings, setting
+from albert_tf.core.settings import Settings, setting
 from albert_tf.core.workers import Workers, in_chunks
 from albert_tf.data_prep import corpus
 
 PROGRAM = "split_sentences"
 CHUNK_CHARS = 1_000_000  # text sent to a worker at once
+MAX_SENTENCE_CHARS = 4000  # longer sentences are cut between words
+MAX_DOCUMENT_CHARS = 20_000_000  # longer documents are cut between lines
+_MAX_HEADING_WORDS = (
+    5  # a line of a WikiExtractor page with at most this many words is a section's title
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,14 +58,6 @@ class SplitSettings(corpus.CorpusSettings):
     text_field: str = setting("text", "Name of the text in a JSON line.")
     language: str = setting("en", "ISO code of the language, for its abbreviations.")
     invalid_utf8: str = corpus.invalid_utf8_setting()
-    drop_page_titles: bool = setting(
-        True, "Whether to drop the title above a WikiExtractor page's text."
-    )
-    max_heading_words: int = setting(
-        5,
-        "A line of a WikiExtractor page with at most this many words is a section's title, and is dropped.",
-        minimum=0,
-    )
     require_final_punctuation: bool = setting(
         True, "Whether to drop lines without final punctuation: headings, tables, lists."
     )
@@ -69,18 +66,6 @@ class SplitSettings(corpus.CorpusSettings):
         0.5, "Sentences with a smaller share of letters are dropped.", minimum=0, maximum=1
     )
     min_sentences: int = setting(2, "Documents with fewer sentences are dropped.", minimum=1)
-    max_sentence_chars: int = setting(
-        4000,
-        "Maximum length of a sentence, in characters; longer sentences are cut between words.",
-        minimum=20,
-        maximum=LARGEST_INT64,
-    )
-    max_document_chars: int = setting(
-        20_000_000,
-        "Maximum length of a document, in characters; longer documents are cut between lines.",
-        minimum=1000,
-        maximum=LARGEST_INT64,
-    )
 
     def check_with(self, others: Mapping[type[Settings], Settings]) -> None:
         """Checks that no file is both read and written; raises a `UserError`."""
@@ -115,9 +100,9 @@ def main(settings: SplitSettings) -> None:
 def _describe(counts: Counter, settings: SplitSettings) -> str:
     text = f"{counts['short_documents']:,} documents below --min_sentences={settings.min_sentences} dropped"
     if number := counts["cut_sentences"]:
-        text += f", {number:,} sentences above {settings.max_sentence_chars:,} characters cut"
+        text += f", {number:,} sentences above {MAX_SENTENCE_CHARS:,} characters cut"
     if number := counts["cut_documents"]:
-        text += f", {number:,} cuts in documents above {settings.max_document_chars:,} characters"
+        text += f", {number:,} cuts in documents above {MAX_DOCUMENT_CHARS:,} characters"
     return text
 
 
@@ -147,13 +132,13 @@ def read_documents(
     if file_format == "auto":
         file_format = detect_format(first_line[1])
     if file_format == "wikiextractor":
-        groups = _read_pages(lines, path, settings)
+        groups = _read_pages(lines, path)
     elif file_format == "jsonl":
         groups = _read_json_lines(lines, path, settings)
     else:
         ends = settings.document_separator == "blank_line"
         groups = (END_OF_DOCUMENT if ends and not line.strip() else line for _, line in lines)
-    yield from _close_documents(groups, file_format == "wikiextractor", settings, counts)
+    yield from _close_documents(groups, file_format == "wikiextractor", counts)
 
 
 def detect_format(line: str) -> str:
@@ -171,9 +156,7 @@ def detect_format(line: str) -> str:
 _PAGE_START = re.compile(r'<doc [^>]*?(?:title="(?P<title>.*)")?>\s*$')
 
 
-def _read_pages(
-    lines: Iterable[NumberedLine], path: str, settings: SplitSettings
-) -> Iterator[str | None]:
+def _read_pages(lines: Iterable[NumberedLine], path: str) -> Iterator[str | None]:
     title = ""
     start = 0  # line of the page's <doc>, 0 outside of pages
     for number, line in lines:
@@ -191,7 +174,7 @@ def _read_pages(
             raise UserError(f"{path}:{number}: <doc> inside the page that starts at line {start}")
         else:
             is_title = number == start + 1 and html.unescape(line).strip() == title
-            if not (is_title and settings.drop_page_titles):
+            if not is_title:
                 yield line
     if start:
         raise UserError(f"{path}:{start}: <doc> without </doc>; is the file cut off?")
@@ -231,7 +214,7 @@ def _parse_json_line(line: str, place: str, invalid_utf8: str) -> Any:
 
 
 def _close_documents(
-    lines: Iterable[str | None], is_page: bool, settings: SplitSettings, counts: Counter
+    lines: Iterable[str | None], is_page: bool, counts: Counter
 ) -> Iterator[Document]:
     key = ""
     document: list[str] = []
@@ -241,7 +224,7 @@ def _close_documents(
         if line is not None:
             document.append(line)
             num_chars += len(line) + 1
-        if not ended and num_chars <= settings.max_document_chars:
+        if not ended and num_chars <= MAX_DOCUMENT_CHARS:
             continue
         if any(map(str.strip, document)):
             # A new key is so long that it contains more than a license.
@@ -273,7 +256,7 @@ def split_document(document: Document, settings: SplitSettings, counts: Counter)
     """The sentences of a document that are prose, in order."""
     lines = document.lines
     if document.is_page:
-        paragraphs = page_paragraphs(lines, max_heading_words=settings.max_heading_words)
+        paragraphs = page_paragraphs(lines)
     else:
         paragraphs = text_paragraphs(lines, line_breaks=settings.line_breaks)
     sentences = []
@@ -281,7 +264,7 @@ def split_document(document: Document, settings: SplitSettings, counts: Counter)
         for sentence in split_paragraph(paragraph, language=settings.language):
             is_incomplete = document.is_page and _lacks_template(sentence)
             if _is_prose(sentence, settings) and not is_incomplete:
-                parts = cut_at_words(sentence, settings.max_sentence_chars)
+                parts = cut_at_words(sentence, MAX_SENTENCE_CHARS)
                 counts["cut_sentences"] += len(parts) > 1
                 sentences.extend(parts)
     return sentences
@@ -386,7 +369,7 @@ _TAG = re.compile(r"</?[a-zA-Z][^<>]*>")
 _EMPTY_BRACKETS = re.compile(r"\s*(?:\(\s*[,;:]*\s*\)|\[\s*\])")
 
 
-def page_paragraphs(lines: Iterable[str], *, max_heading_words: int) -> list[str]:
+def page_paragraphs(lines: Iterable[str]) -> list[str]:
     """The paragraphs of a WikiExtractor page, without section titles and remains of markup.
 
     Example:
@@ -400,7 +383,7 @@ def page_paragraphs(lines: Iterable[str], *, max_heading_words: int) -> list[str
         text = _EMPTY_BRACKETS.sub("", text).strip()
         # If WikiExtractor keeps the items of a list, it puts these characters in front of them.
         text = text.lstrip("*#:;•- ")
-        if len(text.split(maxsplit=max_heading_words)) > max_heading_words:
+        if len(text.split(maxsplit=_MAX_HEADING_WORDS)) > _MAX_HEADING_WORDS:
             paragraphs.append(text)
     return paragraphs
 

@@ -11,11 +11,9 @@ from absl import flags as absl_flags
 from albert_tf.core import flags
 from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings, changed, setting
-from albert_tf.serving.settings import ModelUseSettings
 from albert_tf.tasks.classification.settings import ClassifierConfig
-from albert_tf.tasks.pretraining.settings import PretrainingConfig
-from albert_tf.tasks.settings import FineTuningOptimizerConfig, FineTuningRunConfig
-from albert_tf.training.settings import OptimizerConfig, RunConfig
+from albert_tf.tasks.settings import FineTuningOptimizerConfig
+from albert_tf.training.settings import OptimizerConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -86,28 +84,6 @@ def test_flags_of_optional_settings():
     assert parsed(Example) == Example()
     assert parsed(Example, "--count=3", "--rate=0.25") == Example(count=3, rate=0.25)
     assert parsed(Example, "--count=0", "--rate=-1") == Example(rate=None)
-
-
-OLD_SENTINELS = [
-    (RunConfig, {"num_devices": 0, "max_eval_steps": 0, "stop_after_steps": 0}),
-    (RunConfig, {"early_stopping_evaluations": 0, "hidden_dropout_prob": -1}),
-    (RunConfig, {"attention_probs_dropout_prob": -1, "classifier_dropout_prob": -1}),
-    (FineTuningRunConfig, {"eval_every_steps": 0, "save_checkpoints_steps": 0}),
-    (FineTuningRunConfig, {"max_eval_steps": 0}),
-    (FineTuningOptimizerConfig, {"learning_rate": 0, "num_train_steps": 0, "num_warmup_steps": -1}),
-    (PretrainingConfig, {"max_seq_length": 0, "max_predictions_per_seq": 0}),
-    (ClassifierConfig, {"length_buckets": 0, "num_workers": 0}),
-    (ModelUseSettings, {"max_seq_length": 0}),
-]
-
-
-@pytest.mark.parametrize(("cls", "values"), OLD_SENTINELS)
-def test_commands_with_0_or_minus_1_for_a_value_that_is_not_given_keep_their_meaning(cls, values):
-    required = {"task_name": "MRPC"} if cls is ClassifierConfig else {}
-    required.update({name: "x" for name in cls.names(required=True) if name not in required})
-    given = {**required, **values}
-    settings = parsed(cls, *(f"--{name}={value}" for name, value in given.items()))
-    assert {name: getattr(settings, name) for name in values} == dict.fromkeys(values)
 
 
 def test_numbers_that_are_natural_stay_numbers():

@@ -181,8 +181,8 @@ def test_strips_markup(marked, plain):
         ("And so it goes on ...", False),
     ],
 )
-def test_knows_prose(tmp_path, sentence, expected):
-    assert sample_corpus.is_prose(sentence, settings_for(tmp_path)) is expected
+def test_knows_prose(sentence, expected):
+    assert sample_corpus.is_prose(sentence) is expected
 
 
 def test_sorts_modules_and_leaves_out_tests_and_generated_code(tmp_path, capsys):
@@ -210,10 +210,10 @@ def test_sorts_modules_and_leaves_out_tests_and_generated_code(tmp_path, capsys)
 def test_repetitions_are_dropped(tmp_path):
     files = {
         "a.py": module("ant"),
-        "b.py": module("ant", 7) + "# other\n",
-        "c.py": module("ANT", 9),
+        "b.py": module("ant", 9) + "# other\n",
+        "c.py": module("ANT", 13),
     }
-    assert [len(doc) for doc in sample(tmp_path, files, min_sentences=2)] == [5, 2, 2]
+    assert [len(doc) for doc in sample(tmp_path, files)] == [5, 4, 4]
 
 
 def test_workers_and_chunks_do_not_change_the_output(tmp_path, monkeypatch):
@@ -258,8 +258,6 @@ def test_wrong_input(tmp_path):
     with pytest.raises(UserError, match="no document is left"):
         sample(tmp_path, {"a.py": module("ant", 2)})
     assert not (tmp_path / "out.txt").exists()
-    with pytest.raises(UserError, match="--min_letter_fraction must be at most 1"):
-        settings_for(tmp_path, min_letter_fraction=1.5)
 
 
 @pytest.mark.rare

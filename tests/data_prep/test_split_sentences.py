@@ -139,7 +139,7 @@ def test_cleans_pages():
         "Ur () lies in Iraq.&lt;ref name=a&gt;Smith 2010.&lt;/ref&gt; It is &lt;b&gt;old&lt;/b&gt;.",
         "* It has walls &amp; towers on every side.",
     ]
-    assert split_sentences.page_paragraphs(lines, max_heading_words=5) == [
+    assert split_sentences.page_paragraphs(lines) == [
         "Ur lies in Iraq. It is old.",
         "It has walls & towers on every side.",
     ]
@@ -188,13 +188,6 @@ def test_wikiextractor_pages(tmp_path, capsys):
     last_line = capsys.readouterr().err.splitlines()[-1]
     assert "1 files -> 2 documents, 5 sentences" in last_line
     assert "1 documents below --min_sentences=2 dropped" in last_line
-
-
-def test_page_titles_are_kept_on_demand(tmp_path):
-    changes = {"drop_page_titles": False, "require_final_punctuation": False}
-    documents = split(tmp_path, {"wiki": PAGES}, max_heading_words=0, min_words=1, **changes)
-    assert documents[0][0] == "Ur & Uruk"
-    assert "Among the finds are:" in documents[0]
 
 
 def test_plain_text_is_one_document_a_file(tmp_path):
@@ -247,23 +240,25 @@ def test_drops_what_is_no_prose(tmp_path):
 
 def test_cuts_long_sentences_and_says_so(tmp_path, capsys):
     text = "word " * 40_000 + "end. A short sentence follows."
-    (document,) = split(tmp_path, {"a.txt": text}, max_sentence_chars=1000)
-    assert max(map(len, document)) <= 1000
+    (document,) = split(tmp_path, {"a.txt": text})
+    assert max(map(len, document)) <= 4000
     assert " ".join(document) == text
-    assert "1 sentences above 1,000 characters cut" in capsys.readouterr().err
+    assert "1 sentences above 4,000 characters cut" in capsys.readouterr().err
 
 
-def test_cuts_long_documents_and_says_so(tmp_path, capsys):
+def test_cuts_long_documents_and_says_so(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(split_sentences, "MAX_DOCUMENT_CHARS", 1000)
     text = "".join(f"Line {index} is here. It ends.\n" for index in range(100))
-    documents = split(tmp_path, {"a.txt": text}, max_document_chars=1000)
+    documents = split(tmp_path, {"a.txt": text})
     assert len(documents) == 3
     assert sum(documents, [])[-2:] == ["Line 99 is here.", "It ends."]
     assert "2 cuts in documents above 1,000 characters" in capsys.readouterr().err
 
 
-def test_parts_of_a_cut_document_have_one_key(tmp_path):
+def test_parts_of_a_cut_document_have_one_key(tmp_path, monkeypatch):
+    monkeypatch.setattr(split_sentences, "MAX_DOCUMENT_CHARS", 1000)
     write_files(tmp_path / "in", {"a.txt": "Some words here.\n" * 100 + "Other words.\n" * 50})
-    settings = settings_for(tmp_path, max_document_chars=1000)
+    settings = settings_for(tmp_path)
     reader = corpus.LineReader("error")
     path = str(tmp_path / "in" / "a.txt")
     parts = list(split_sentences.read_documents(path, reader, settings, Counter()))
@@ -383,7 +378,6 @@ def test_wrong_settings(tmp_path):
         ({"eval_output_file": "x"}, "--eval_fraction must be above 0"),
         ({"eval_output_file": str(tmp_path / "out.txt"), "eval_fraction": 0.1}, "must differ"),
         ({"input_format": "xml"}, "--input_format must be one of"),
-        ({"max_sentence_chars": 3}, "--max_sentence_chars must be at least 20"),
     ):
         with pytest.raises(UserError, match=message):
             settings_for(tmp_path, **changes)

@@ -51,22 +51,6 @@ def test_offsets_ascend_within_the_text_and_cover_what_is_seen(tokenizer, text):
         assert seen(covered) == seen(text)
 
 
-@given(text=SENTENCES)
-def test_a_known_token_decodes_to_the_text_at_its_offsets(tokenizer, text):
-    ids, spans = tokenizer.encode_with_offsets(text)
-    for id, (start, end) in zip(ids, spans, strict=True):
-        piece = tokenizer.id_to_token(id).replace(MARKER, "")
-        surface = text[start:end]
-        if surface.isascii() and id != tokenizer.unk_id:
-            assert tokenizer.normalize(tokenizer.clean(surface)).replace(MARKER, "") == piece
-
-
-@given(texts=st.lists(SENTENCES, max_size=4))
-def test_a_batch_has_the_ids_of_its_texts(tokenizer, texts):
-    found = [ids.tolist() for ids in tokenizer.encode_batch(texts)]
-    assert found == list(map(tokenizer.encode, texts))
-
-
 @given(lines=st.lists(LINES | SENTENCES.map(lambda text: text.replace("\n", " ")), max_size=8))
 def test_line_by_line_with_a_table_of_words_the_ids_are_the_same(line_tokenizer, tokenizer, lines):
     ids, lengths = line_tokenizer.encode(lines)
