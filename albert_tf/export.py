@@ -18,6 +18,7 @@ from albert_tf.core.errors import UserError
 from albert_tf.core.locks import locks_output_dir
 from albert_tf.core.settings import LARGEST_INT64, setting
 from albert_tf.serving.settings import EarlyExitSettings, ModelUseSettings
+from albert_tf.tasks.settings import files_setting
 from albert_tf.text.tokenizer import Tokenizer
 
 # The functions that need TensorFlow import it, so that a wrong flag is an error before it is loaded.
@@ -53,23 +54,37 @@ class ExportSettings(EarlyExitSettings, ModelUseSettings):
     warmup: bool = setting(True, "Whether a SavedModel gets requests with which a server warms up.")
     quantization: str = setting(
         "none",
-        "Weights of a TFLite file: float32, or int8; activations are then rounded to 8 bits before each product.",
-        choices=("none", "dynamic_int8"),
+        "Weights of a TFLite or ONNX file: none is float32; int8_weights computes in float32 (ONNX only); int8 and"
+        " dynamic_int8 also round activations to 8 bits before each product, in steps computed while the model runs or,"
+        " for int8 with --calibration_file, before.",
+        choices=("none", "dynamic_int8", "int8", "int8_weights"),
+    )
+    calibration_file: str = files_setting(
+        "Texts with which an ONNX file's activations are measured, and its answers compared with the model's; lines as"
+        " for albert-tf predict. If every line is an object with the right answer (label), the metrics are compared."
+        " The export warns if more than 1% of the answers change, or the metric loses more than .004.",
     )
 
     def __post_init__(self):
         super().__post_init__()
+        of_file = {"version": 1, "dtype": "float32", "patience": None}
         foreign = {
-            "saved_model": {"quantization": "none"},
-            "tflite": {"version": 1, "dtype": "float32", "patience": None},
-            "onnx": {"version": 1, "dtype": "float32", "patience": None, "quantization": "none"},
+            "saved_model": {"quantization": "none", "calibration_file": ""},
+            "tflite": {**of_file, "calibration_file": ""},
+            "onnx": of_file,
         }[self.format]
         for name, default in foreign.items():
             value = getattr(self, name)
             if value != default:
                 self.refuse(name, f"={value} contradicts --format={self.format}")
-        if self.format == "onnx" and not importlib.util.find_spec("onnx"):
-            self.refuse("format", "=onnx needs the package onnx: pip install onnx")
+        if self.format == "tflite" and self.quantization.startswith("int8"):
+            self.refuse(
+                "quantization", f"={self.quantization} is for --format=onnx; use dynamic_int8"
+            )
+        for package in ("onnx", "onnxruntime") if self.format == "onnx" else ():
+            if not importlib.util.find_spec(package):
+                needed = f"=onnx needs the package {package}: pip install onnx onnxruntime"
+                self.refuse("format", needed)
 
 
 def export_model(model: str, output_dir: str, **options: Any) -> str:
@@ -185,7 +200,6 @@ def _export_files(path: str, settings: ExportSettings, weights, task: Mapping) -
             f"{path}: not written, as its outputs differ from the model's by up to {difference:.1e}"
             f" (at most {comparison.TOLERANCE:.0e} is right); export --format=saved_model"
         )
-    sizes = ", ".join(f"{name} {len(content):,} bytes" for name, content in contents.items())
     vocabulary = settings.vocabulary_file or weights.vocabulary
     cleaning = weights.cleaning
     if settings.do_lower_case is not None:
@@ -198,6 +212,10 @@ def _export_files(path: str, settings: ExportSettings, weights, task: Mapping) -
         "without_values": report.initialized,
     }
     tokenizer = Tokenizer.from_file(vocabulary, **cleaning) if vocabulary else None
+    lines: list[str] = []
+    if settings.calibration_file:
+        contents, lines = _calibrated(model, contents, report.initialized, settings, weights, task)
+    sizes = ", ".join(f"{name} {len(content):,} bytes" for name, content in contents.items())
     with files.errors_named(path, "written"):
         contents |= _assets(model.config, about, tokenizer)
         files.write_files(settings.output_dir, checksums.with_sums(contents))
@@ -205,6 +223,46 @@ def _export_files(path: str, settings: ExportSettings, weights, task: Mapping) -
         f"{path}: {type(model).__name__}, {sizes}, length {task['max_seq_length']};"
         f" outputs differ from the model's by up to {difference:.1e}"
     )
+    for line in lines:
+        print(line)
+
+
+def _calibrated(
+    model, contents: dict, missing: list[str], settings: ExportSettings, weights, task: Mapping
+) -> tuple[dict[str, bytes], list[str]]:
+    """ONNX files whose steps fit --calibration_file, if they are to be static, and lines that compare their answers."""
+    from albert_tf.serving import calibration, onnx_files, predictors
+    from albert_tf.serving.onnx_model import OnnxModel
+
+    items = _read_items(settings.calibration_file)
+    tokenizer = predictors.tokenizer_of(weights, settings.vocabulary_file, settings.do_lower_case)
+
+    def answers(compute: OnnxModel) -> list:
+        predictor_class = predictors.predictor_class_of(weights)
+        predictor = predictor_class(compute, tokenizer, task, 32, missing, compute=compute)
+        return predictor.answered(list(map(predictor.check, items)))
+
+    observing = onnx_files.convert(model, missing, onnx_files.Precision(observes=True))
+    observer = calibration.Observer(observing, model.config)
+    expected = answers(observer)
+    if settings.quantization == "int8":
+        precision = onnx_files.Precision("int8", observer.ranges)
+        contents = onnx_files.convert(model, missing, precision)
+    found = answers(OnnxModel(contents, model.config))
+    return contents, calibration.Comparison(items, expected, found).lines()
+
+
+def _read_items(path: str) -> list:
+    """The items in the lines of a file, as `albert-tf predict` reads them."""
+    from albert_tf.predict import parse
+
+    lines = files.read_bytes(path).decode("utf-8-sig", "surrogateescape").splitlines()
+    if not any(map(str.strip, lines)):
+        raise UserError(f"{path}: expected lines as for albert-tf predict; it has none")
+    try:
+        return [parse(line) for line in lines if line.strip()]
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
 
 
 def _files_of(
@@ -223,7 +281,8 @@ def _files_of(
     if settings.format == "onnx":
         from albert_tf.serving import onnx_files
 
-        contents = onnx_files.convert(model, missing)
+        quantization = settings.quantization.removeprefix("dynamic_")
+        contents = onnx_files.convert(model, missing, onnx_files.Precision(quantization))
         return contents, onnx_files.largest_difference(contents, model)
     from albert_tf.serving import tflite
 

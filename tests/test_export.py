@@ -622,7 +622,7 @@ def test_nothing_is_left_half_written(sources, tmp_path):
         (["--format=tflite", "--dtype=bfloat16"], "--dtype=bfloat16 contradicts"),
         (["--format=tflite", "--version=2"], "--version=2 contradicts --format=tflite"),
         (["--quantization=dynamic_int8"], "contradicts --format=saved_model"),
-        (["--format=onnx", "--quantization=dynamic_int8"], "contradicts --format=onnx"),
+        (["--format=tflite", "--calibration_file=x.txt"], "contradicts --format=tflite"),
         (["--format=onnx", "--dtype=bfloat16"], "--dtype=bfloat16 contradicts --format=onnx"),
         (["--max_seq_length=3"], "--max_seq_length must be 0 or at least 4, got 3"),
         (["--version=0"], "--version must be at least 1, got 0"),

@@ -4,11 +4,12 @@ The graphs mirror `model/encoder.py` and `model/heads.py`, and use their shape l
 no converter is used.
 """
 
+import dataclasses
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import onnx
-import onnx.reference
 import tensorflow as tf
 from onnx import TensorProto, helper, numpy_helper
 
@@ -24,15 +25,38 @@ from albert_tf.model.encoder import (
     LayerNorm,
 )
 from albert_tf.model.heads import ModelWithHead, ScoreHead
-from albert_tf.serving import comparison
-from albert_tf.serving.onnx_model import INPUTS, MASKED_LM, MODEL, PRETRAINED_OUTPUTS, inputs_of
+from albert_tf.serving import comparison, quantization
+from albert_tf.serving.onnx_model import INPUTS, MASKED_LM, MODEL, PRETRAINED_OUTPUTS, OnnxModel
 from albert_tf.serving.parts import parts_without
 
 OPSET, IR_VERSION = 20, 9  # the first opset with Gelu, and the version of the format from its time
+_IN_BYTES = ("kernel", "word_embeddings")  # names of the weights that can be stored as bytes
 _MOST_BYTES = 2**31 - 2**20  # of the weights: a file must be smaller than 2 GiB
 
 
-def convert(model: ModelWithHead, missing: Collection[str] = ()) -> dict[str, bytes]:
+@dataclasses.dataclass(frozen=True)
+class Precision:
+    """How weights are stored, and how the encoder's products are computed.
+
+    Attributes:
+      quantization: "none"; "int8_weights" for weights of one byte, which an engine converts to float32 when it loads
+        the file; or "int8" for products of bytes in the encoder, and other weights as in int8_weights.
+      ranges: smallest and largest activation at each product ("NAME OF WEIGHT:0" for its first layer, ...); by default,
+        they are computed while the model runs.
+      observes: whether the inputs of products are outputs, under the products' names.
+    """
+
+    quantization: str = "none"
+    ranges: Mapping[str, tuple[float, float]] | None = None
+    observes: bool = False
+
+
+FLOAT = Precision()
+
+
+def convert(
+    model: ModelWithHead, missing: Collection[str] = (), precision: Precision = FLOAT
+) -> dict[str, bytes]:
     """The contents of a model's ONNX files by name.
 
     Args:
@@ -45,27 +69,23 @@ def convert(model: ModelWithHead, missing: Collection[str] = ()) -> dict[str, by
       L, V] for every position.
     """
     parts = parts_without(missing)
-    contents = {MODEL: _model_file(model, parts)}
+    contents = {MODEL: _model_file(_Graph(model, precision), model, parts)}
     if isinstance(model, heads.AlbertForPreTraining) and "mlm" in parts:
-        contents[MASKED_LM] = _masked_lm_file(model)
+        contents[MASKED_LM] = _masked_lm_file(_Graph(model, precision), model)
     return contents
 
 
 def largest_difference(contents: Mapping[str, bytes], model: ModelWithHead) -> float:
-    """The largest difference between the files' outputs and their model's, on random sequences.
-
-    The evaluator of the onnx package runs the files; it follows the standard exactly, and is slow.
-    """
+    """The largest difference between the files' outputs and their model's, on random sequences."""
     length = min(9, model.config.max_position_embeddings)
     features = comparison.random_features(model, np.random.default_rng(0), 2, length)
-    differences = []
-    for name, content in contents.items():
-        evaluator = onnx.reference.ReferenceEvaluator(content)
-        with np.errstate(divide="ignore"):  # the logarithm of a position that cannot be an answer
-            arrays = evaluator.run(None, inputs_of(features))
-        found = dict(zip(evaluator.output_names, arrays, strict=True))
-        expected = expected_outputs(model, features, name)
-        differences.append(comparison.largest_difference(found, expected))
+    exported = OnnxModel(contents, model.config)
+    differences = [
+        comparison.largest_difference(
+            exported.outputs(name, features), expected_outputs(model, features, name)
+        )
+        for name in contents
+    ]
     return float(np.max(differences))
 
 
@@ -89,13 +109,17 @@ def expected_outputs(
 class _Graph:
     """Nodes, weights and outputs of a graph that is being built; values are identified by name."""
 
-    def __init__(self, model: ModelWithHead):
+    def __init__(self, model: ModelWithHead, precision: Precision):
         self.config = model.config
+        self._precision = precision
+        self._num_uses: Counter[str] = Counter()  # of a weight, in products
+        self._made: dict[tuple[str, ...], tuple[str, ...]] = {}  # values that several products need
         self._names = {variable.ref(): name for name, variable in model.named_variables().items()}
         self._nodes: list[onnx.NodeProto] = []
         self._constants: dict[str, onnx.TensorProto] = {}
         self._outputs: list[onnx.ValueInfoProto] = []
         self._renamed: dict[str, str] = {}  # values that are outputs
+        self._observed: dict[str, str] = {}  # product -> its input
 
     def op(self, operation: str, *inputs: str, **attributes) -> str:
         """The output of a new node."""
@@ -103,16 +127,75 @@ class _Graph:
         self._nodes.append(helper.make_node(operation, inputs, [name], name=name, **attributes))
         return name
 
-    def two(self, operation: str, *inputs: str, **attributes) -> list[str]:
-        """The outputs of a new node that has two outputs."""
+    def several(self, number: int, operation: str, *inputs: str, **attributes) -> list[str]:
+        """The outputs of a new node that has several."""
         name = f"{operation}_{len(self._nodes)}"
-        outputs = [f"{name}_0", f"{name}_1"]
+        outputs = [f"{name}_{index}" for index in range(number)]
         self._nodes.append(helper.make_node(operation, inputs, outputs, name=name, **attributes))
         return outputs
 
     def weight(self, variable: tf.Variable) -> str:
-        """The name of a variable's value, its released name; the variable is stored at its first use only."""
-        return self._constant(self._names[variable.ref()], variable.numpy())
+        """The name of a variable's value, float32; the variable is stored at its first use only."""
+        name = self._names[variable.ref()]
+        if self._precision.quantization == "none" or not name.endswith(_IN_BYTES):
+            return self._constant(name, variable.numpy())
+        if (name,) not in self._made:
+            as_float = self.op("Cast", self._in_bytes(variable), to=TensorProto.FLOAT)
+            self._made[name,] = (self.op("Mul", as_float, f"{name}_scale"),)
+        return self._made[name,][0]
+
+    def _in_bytes(self, variable: tf.Variable) -> str:
+        """The released name of a weight stored as int8; its scales have the name with "_scale"."""
+        name = self._names[variable.ref()]
+        if name not in self._constants:
+            is_kernel = name.endswith("kernel")
+            make = quantization.of_columns if is_kernel else quantization.of_rows
+            for suffix, array in zip(("", "_scale"), make(variable.numpy()), strict=True):
+                self._constant(name + suffix, array)
+        return name
+
+    def rows(self, table: tf.Variable, ids: str) -> str:
+        """Rows of a table, float32."""
+        if self._precision.quantization == "none":
+            return self.op("Gather", self.weight(table), ids)
+        name = self._in_bytes(table)
+        taken = self.op("Cast", self.op("Gather", name, ids), to=TensorProto.FLOAT)
+        return self.op("Mul", taken, self.op("Gather", f"{name}_scale", ids))
+
+    def product(self, value: str, kernel: tf.Variable) -> str:
+        """[..., I] x [I, O] -> [..., O]; in the encoder, of bytes if the precision says so."""
+        name, precision = self._names[kernel.ref()], self._precision
+        product = f"{name}:{self._num_uses[name]}"
+        self._num_uses[name] += 1
+        is_of_encoder = name.startswith("bert/encoder/")
+        if precision.observes and is_of_encoder:
+            self._observed[product] = value
+        if precision.quantization != "int8" or not is_of_encoder:
+            return self.op("MatMul", value, self.weight(kernel))
+        if precision.ranges:
+            return self._static_product(value, kernel, precision.ranges[product])
+        if ("bytes", value) not in self._made:
+            outputs = self.several(3, "DynamicQuantizeLinear", value)
+            self._made["bytes", value] = tuple(outputs)
+        in_bytes, scale, zero = self._made["bytes", value]
+        sums = self.op("MatMulInteger", in_bytes, self._in_bytes(kernel), zero)
+        scales = self.op("Mul", scale, f"{name}_scale")
+        return self.op("Mul", self.op("Cast", sums, to=TensorProto.FLOAT), scales)
+
+    def _static_product(self, value: str, kernel: tf.Variable, bounds: tuple[float, float]) -> str:
+        """A product whose inputs are rounded to bytes, as engines recognize it (QDQ)."""
+        if ("bytes", value) not in self._made:
+            names = (f"{value}_scale", f"{value}_zero")
+            for name, array in zip(names, quantization.of_range(*bounds), strict=True):
+                self._constant(name, array)
+            rounded = self.op("QuantizeLinear", value, *names)
+            self._made["bytes", value] = (self.op("DequantizeLinear", rounded, *names),)
+        (rounded,) = self._made["bytes", value]
+        name = self._in_bytes(kernel)
+        if ("restored", name) not in self._made:
+            restored = self.op("DequantizeLinear", name, f"{name}_scale", axis=1)
+            self._made["restored", name] = (restored,)
+        return self.op("MatMul", rounded, *self._made["restored", name])
 
     def number(self, value: float) -> str:
         """A constant, float32."""
@@ -144,6 +227,12 @@ class _Graph:
         for node in self._nodes:
             for names in (node.input, node.output):
                 names[:] = [self._renamed.get(name, name) for name in names]
+        for product, value in self._observed.items():
+            self._nodes.append(
+                helper.make_node("Identity", [self._renamed.get(value, value)], [product])
+            )
+            info = helper.make_tensor_value_info(product, TensorProto.FLOAT, [None] * 3)
+            self._outputs.append(info)
         infos = [
             helper.make_tensor_value_info(name, TensorProto.INT64, dimensions)
             for name, dimensions in inputs.items()
@@ -163,7 +252,7 @@ class _Graph:
 
     def dense(self, layer: Dense, value: str) -> str:
         """[..., I] -> [..., O]; the layer without its activation."""
-        product = self.op("MatMul", value, self.weight(layer.kernel))
+        product = self.product(value, layer.kernel)
         return self.op("Add", product, self.weight(layer.bias)) if layer.use_bias else product
 
     def layer_norm(self, layer: LayerNorm, value: str) -> str:
@@ -209,7 +298,7 @@ def _encoded(graph: _Graph, encoder: AlbertEncoder, ids: str, mask: str, segment
 
 
 def _embedded(graph: _Graph, layer: Embeddings, ids: str, segments: str) -> str:
-    words_BLE = graph.op("Gather", graph.weight(layer.word_embeddings), ids)
+    words_BLE = graph.rows(layer.word_embeddings, ids)
     types_BLE = graph.op("Gather", graph.weight(layer.token_type_embeddings), segments)
     zero, length = graph.integers(0), graph.op("Shape", ids, start=1)
     table = graph.weight(layer.position_embeddings)
@@ -246,8 +335,7 @@ def _fed_forward(graph: _Graph, block: FeedForwardBlock, hidden_BLD: str) -> str
 # --- Outputs ---
 
 
-def _model_file(model: ModelWithHead, parts: Collection[str]) -> bytes:
-    graph = _Graph(model)
+def _model_file(graph: _Graph, model: ModelWithHead, parts: Collection[str]) -> bytes:
     inputs = dict.fromkeys(INPUTS, ["batch", "length"])
     match model:
         case heads.AlbertForPreTraining():
@@ -265,7 +353,7 @@ def _model_file(model: ModelWithHead, parts: Collection[str]) -> bytes:
             _add_choices(graph, model)
         case heads.AlbertForSpan():
             scores_BL2 = graph.scores(model.head, _encoded(graph, model.encoder, *INPUTS))
-            parts = graph.two("Split", scores_BL2, num_outputs=2, axis=-1)
+            parts = graph.several(2, "Split", scores_BL2, num_outputs=2, axis=-1)
             for name, part_BL1 in zip(("start_logits", "end_logits"), parts, strict=True):
                 graph.output(name, graph.without_last(part_BL1), "batch", "length")
         case heads.AlbertForSpanOrNone():
@@ -279,8 +367,8 @@ def _model_file(model: ModelWithHead, parts: Collection[str]) -> bytes:
     return graph.content(inputs)
 
 
-def _masked_lm_file(model: heads.AlbertForPreTraining) -> bytes:
-    graph, config, head = _Graph(model), model.config, model.masked_lm_head
+def _masked_lm_file(graph: _Graph, model: heads.AlbertForPreTraining) -> bytes:
+    config, head = model.config, model.masked_lm_head
     hidden_BLD = _encoded(graph, model.encoder, *INPUTS)
     transformed_BLE = graph.activation(graph.dense(head.transform, hidden_BLD))
     normed_BLE = graph.layer_norm(head.layer_norm, transformed_BLE)
@@ -377,11 +465,13 @@ def _add_span_or_none(graph: _Graph, model: heads.AlbertForSpanOrNone) -> None:
     graph.output("cls_logits", graph.without_last(graph.dense(model.answer, joined_BD)), "batch")
 
     num_starts, num_ends = model.num_starts, model.num_ends
-    values, starts_BK = graph.two("TopK", start_log_probs_BL, graph.integers(num_starts))
+    values, starts_BK = graph.several(2, "TopK", start_log_probs_BL, graph.integers(num_starts))
     graph.output("start_top_log_probs", values, "batch", num_starts)
     graph.output("start_top_index", starts_BK, "batch", num_starts, is_float=False)
 
-    kernels = graph.two("Split", graph.weight(model.end_hidden.kernel), num_outputs=2, axis=0)
+    kernels = graph.several(
+        2, "Split", graph.weight(model.end_hidden.kernel), num_outputs=2, axis=0
+    )
     indices = graph.op("Unsqueeze", starts_BK, graph.integers(-1))
     starts_BKD = graph.op("GatherND", hidden_BLD, indices, batch_dims=1)
     of_position_B1LD = graph.op("Unsqueeze", graph.op("MatMul", hidden_BLD, kernels[0]), one)
@@ -395,7 +485,7 @@ def _add_span_or_none(graph: _Graph, model: heads.AlbertForSpanOrNone) -> None:
     allowed_B1L, penalty_B1L = (graph.op("Unsqueeze", x, one) for x in (allowed_BL, penalty_BL))
     end_BKL = graph.op("Add", graph.op("Mul", end_BKL, allowed_B1L), penalty_B1L)
     ends = graph.op("LogSoftmax", end_BKL, axis=-1)
-    best = graph.two("TopK", ends, graph.integers(num_ends))
+    best = graph.several(2, "TopK", ends, graph.integers(num_ends))
     flat, total = graph.integers(0, num_starts * num_ends), num_starts * num_ends
     for name, value in zip(("end_top_log_probs", "end_top_index"), best, strict=True):
         is_float = name == "end_top_log_probs"

@@ -73,9 +73,9 @@ class OnnxModel:
         inputs = {"input_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids), **features}
         positions_BP = inputs.pop("masked_lm_positions", None)
         if positions_BP is None:
-            outputs = self._outputs(MODEL, inputs)
+            outputs = self.outputs(MODEL, inputs)
             return {PRETRAINED_OUTPUTS.get(name, name): array for name, array in outputs.items()}
-        logits_BLV = self._outputs(MASKED_LM, inputs)["logits"]
+        logits_BLV = self.outputs(MASKED_LM, inputs)["logits"]
         logits_BPV = np.take_along_axis(logits_BLV, positions_BP[..., None], axis=1)
         return {"masked_lm_logits": logits_BPV}
 
@@ -86,7 +86,8 @@ class OnnxModel:
                 content = content if isinstance(content, bytes) else files.read_bytes(content)
                 yield name, np.frombuffer(content, np.uint8)
 
-    def _outputs(self, file: str, features: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def outputs(self, file: str, features: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The outputs of a file, under its own names."""
         used = self.session(file)
         names = [output.name for output in used.get_outputs()]
         return dict(zip(names, used.run(names, inputs_of(features)), strict=True))

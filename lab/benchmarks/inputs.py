@@ -20,11 +20,14 @@ from lab.benchmarks.measure import BenchSettings, Measurement, Values
 TEXT, VOCABULARY, MODEL, EXPORT = "input.text", "input.vocabulary", "input.model", "input.export"
 # Further exports of the same model.
 BFLOAT16_EXPORT, ONNX_EXPORT = "input.export_bfloat16", "input.export_onnx"
+INT8_EXPORT, STATIC_INT8_EXPORT = "input.export_int8", "input.export_static_int8"
 TFLITE_EXPORTS = {length: f"input.export_tflite_{length}" for length in (32, 128, 384)}
 _EXPORT_OPTIONS = {
     EXPORT: {"max_seq_length": 512},
     BFLOAT16_EXPORT: {"max_seq_length": 512, "dtype": "bfloat16"},
     ONNX_EXPORT: {"format": "onnx"},
+    INT8_EXPORT: {"format": "onnx", "quantization": "int8"},
+    STATIC_INT8_EXPORT: {"format": "onnx", "quantization": "int8", "max_seq_length": 128},
     **{
         name: {"max_seq_length": length, "format": "tflite", "quantization": "dynamic_int8"}
         for length, name in TFLITE_EXPORTS.items()
@@ -186,9 +189,20 @@ def make_export(settings: BenchSettings, *, name: str) -> Values:
     """Exports the classifier of `make_model`."""
     from albert_tf.export import export_model
 
-    path = export_path(settings, name)
-    export_model(model_path(settings), path, overwrite=True, **_EXPORT_OPTIONS[name])
+    path, options = export_path(settings, name), dict(_EXPORT_OPTIONS[name])
+    if name == STATIC_INT8_EXPORT:
+        options["calibration_file"] = _some_lines(settings)
+    export_model(model_path(settings), path, overwrite=True, **options)
     return {"path": path}
+
+
+def _some_lines(settings: BenchSettings) -> str:
+    """A file with the first lines of the corpus, for calibration."""
+    path = settings.work / "calibration.txt"
+    with open(text_path(settings), "rb") as file:
+        lines = (line.replace(b"\t", b" ") for line in file if line.strip())
+        files.write_bytes(str(path), b"".join(itertools.islice(lines, 64)))
+    return str(path)
 
 
 @contextlib.contextmanager
@@ -212,7 +226,7 @@ INPUTS = (
     ),
     Measurement(MODEL, make_model, inputs=(VOCABULARY,)),
     *(
-        Measurement(name, functools.partial(make_export, name=name), inputs=(MODEL,))
+        Measurement(name, functools.partial(make_export, name=name), inputs=(TEXT, MODEL))
         for name in _EXPORT_OPTIONS
     ),
 )

@@ -175,7 +175,9 @@ def test_bad_files_are_not_written(tmp_path, monkeypatch):
     save_pretrained(make(), tmp_path / "model", task={"max_seq_length": 11})
     other = heads.AlbertForSequenceClassification(LABELED, seed=4)
     convert = onnx_files.convert
-    monkeypatch.setattr(onnx_files, "convert", lambda _, missing: convert(other, missing))
+    monkeypatch.setattr(
+        onnx_files, "convert", lambda _, missing, precision: convert(other, missing)
+    )
     with pytest.raises(UserError, match="model.onnx: not written, as its outputs differ"):
         export_model(str(tmp_path / "model"), str(tmp_path / "out"), format="onnx")
     assert not (tmp_path / "out").exists()

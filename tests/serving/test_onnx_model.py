@@ -50,9 +50,12 @@ def exported(tmp_path_factory):
         if not onnx.exists():
             labels = {"AlbertForTokenClassification": ["O", "B-X", "I-X"]}.get(name, "ABCD")
             config = TINY.replace(vocab_size=60, initializer_range=0.2)
-            task = {"AlbertForSequenceClassification": "tsv"}.get(name, "mine")
-            built = heads.MODEL_CLASSES[name](config.with_labels(list(labels), task), seed=3)
-            save_pretrained(built, model, spm_model_file=spm, task={"max_seq_length": 17})
+            name_of_task = {"AlbertForSequenceClassification": "tsv"}.get(name, "mine")
+            built = heads.MODEL_CLASSES[name](
+                config.with_labels(list(labels), name_of_task), seed=3
+            )
+            task = {"max_seq_length": 17, "max_query_length": 5, "doc_stride": 4}
+            save_pretrained(built, model, spm_model_file=spm, task=task)
             export_model(str(model), str(onnx), format="onnx")
         return model, onnx
 

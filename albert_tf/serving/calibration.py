@@ -1,0 +1,89 @@
+"""Answers of an ONNX export to texts: the ranges of its activations, and which answers rounding changes."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from albert_tf.serving.onnx_model import OnnxModel
+from albert_tf.tasks.predictor import Answer, Item
+
+MOST_CHANGED = 0.01  # share of the answers, above which the export warns
+MOST_LOST = 0.004  # of the metric
+_PROBABILITIES = ("probability", "probabilities", "null_odds", "masks")  # keys of answers
+
+
+class Observer(OnnxModel):
+    """A model whose file also returns the inputs of products; `ranges` are their smallest and largest values so far."""
+
+    def __init__(self, contents, config):
+        super().__init__(contents, config)
+        self.ranges: dict[str, tuple[float, float]] = {}
+
+    def outputs(self, file, features):
+        outputs = super().outputs(file, features)
+        for name in [name for name in outputs if ":" in name]:
+            array = outputs.pop(name)
+            low, high = self.ranges.get(name, (np.inf, -np.inf))
+            self.ranges[name] = min(low, float(array.min())), max(high, float(array.max()))
+        return outputs
+
+
+class Comparison(NamedTuple):
+    """Answers of a model to texts, and those of its export."""
+
+    items: Sequence[Item]
+    before: Sequence[Answer]
+    after: Sequence[Answer]
+
+    def lines(self) -> list[str]:
+        """What changed, and a warning if it is much."""
+        number = len(self.items)
+        changed = sum(map(is_changed, self.before, self.after))
+        lines = [f"{changed:,} of {number:,} answers changed"]
+        lost = 0.0
+        if before := self.metric(self.before):
+            name, value = before
+            _, then = self.metric(self.after) or before
+            lost = value - then
+            lines[0] += f"; {name} {then:.4f} instead of {value:.4f}"
+        if changed > MOST_CHANGED * number or lost > MOST_LOST:
+            lines.append(
+                f"WARNING: more than {MOST_CHANGED:.0%} of the answers changed, or the metric lost more than"
+                f" {MOST_LOST}; --quantization=int8_weights changes less"
+            )
+        return lines
+
+    def metric(self, answers: Sequence[Answer]) -> tuple[str, float] | None:
+        """The accuracy, or the Pearson correlation of scores, if every item has the truth under the answer's key."""
+        from albert_tf.tasks.metrics import pearson
+
+        key = next(iter(answers[0]))  # what was asked for comes first
+        if not all(isinstance(item, Mapping) and key in item for item in self.items):
+            return None
+        truths: list[Any] = [item[key] for item in self.items]  # type: ignore[index]
+        found = [answer[key] for answer in answers]
+        if isinstance(found[0], float):
+            return "Pearson correlation", pearson(np.array(found), np.array(truths, np.float64))
+        return "accuracy", float(np.mean([a == b for a, b in zip(found, truths, strict=True)]))
+
+
+def is_changed(before: Answer, after: Answer) -> bool:
+    """Whether two answers to an item differ: scores by more than .1, vectors by a cosine below .99."""
+    if "embedding" in before:
+        one, other = (np.array(answer["embedding"]) for answer in (before, after))
+        return bool(one @ other < 0.99 * np.linalg.norm(one) * np.linalg.norm(other))
+    return any(
+        abs(value - after[key]) > 0.1
+        if isinstance(value, float)
+        else _without_probability(value) != _without_probability(after[key])
+        for key, value in before.items()
+        if key not in _PROBABILITIES
+    )
+
+
+def _without_probability(value: Any) -> Any:
+    """A value of an answer; of entities, without their probabilities."""
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return [(entity["label"], entity["start"], entity["end"]) for entity in value]
+    return value
