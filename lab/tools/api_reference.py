@@ -18,8 +18,9 @@ PAGE = pathlib.Path(__file__).parents[2] / "docs" / "api.md"
 _INTRODUCTION = """# Python reference
 
 This page lists the names that `import albert_tf` offers, and the classes that they return. It is written by
-`python -m lab.tools.api_reference` from the docstrings. Examples are in the [README](../README.md#use-a-model-in-five-lines); what a
-predictor takes and answers is listed in [models.md](models.md#predict).
+`python -m lab.tools.api_reference` from the docstrings. Examples are in the
+[README](../README.md#use-a-model-in-five-lines); what a predictor takes and answers is listed in
+[models.md](models.md#predict).
 
 In shapes, B is the batch, L the length in tokens, D the hidden width, P the number of masked positions, V the size of
 the vocabulary, C the number of choices or classes, K the number of candidates for a start or an end. `UserError` is
