@@ -18,12 +18,12 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 from PIL import Image
 
 from albert_tf.core import files
-from albert_tf.core.plots import COLORS, new_figure
 from albert_tf.data.pretraining_examples import pack
 from lab.benchmarks import engines
 from lab.benchmarks import report as speed
 from lab.experiments import declarations, report, verdicts
 from lab.experiments.recorded import read_result
+from lab.plots import COLORS, new_figure
 
 ROOT = pathlib.Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "pictures"

@@ -15,13 +15,13 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from albert_tf.core import files, flags
-from albert_tf.core.plots import COLORS, new_figure, save
 from albert_tf.core.settings import Settings, setting
 from albert_tf.core.tables import table
 from lab.benchmarks import engines
 from lab.benchmarks.measure import Values
 from lab.benchmarks.preparation import ORIGINAL
 from lab.benchmarks.training_step import PACKED, PRECISIONS, WHO
+from lab.plots import COLORS, new_figure, save
 
 TABLE_FILE, PLOT_FILE = "table.md", "training_step.png"
 NAMES = {

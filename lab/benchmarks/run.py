@@ -20,10 +20,10 @@ import psutil
 
 from albert_tf.core import files, flags
 from albert_tf.core.errors import UserError
-from albert_tf.core.machine import commit, processor_info, processor_name
 from albert_tf.core.workers import num_cores
 from lab.benchmarks import measure, registry
 from lab.benchmarks.measure import BenchSettings, Measurement
+from lab.machine import commit, processor_info, processor_name
 
 RESULTS_FILE = "results.json"
 _MUST_BE_EQUAL = ("quick", "text_file", "spm_model_file")  # to resume a run

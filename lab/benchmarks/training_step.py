@@ -18,13 +18,13 @@ import psutil
 
 from albert_tf.core import files
 from albert_tf.model.config import AlbertConfig
-from albert_tf.model.flops import example_flops
 from albert_tf.tasks.pretraining.settings import PretrainingConfig
 from albert_tf.training.settings import OptimizerConfig, RunConfig
 from lab.benchmarks import libraries, measure, step_parts
 from lab.benchmarks.inputs import RECORDS, predictions_of, records_path
 from lab.benchmarks.libraries import NEEDS
 from lab.benchmarks.measure import BenchSettings, Measurement, Values
+from lab.flops import example_flops
 
 PRECISIONS = ("float32", "bfloat16")
 _LEARNING_RATE = 1e-4

@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 
 from albert_tf.core import files, flags
-from albert_tf.core.machine import commit, processor_name
 from albert_tf.core.settings import Settings, setting
 from albert_tf.core.tables import table
 from albert_tf.tasks.embedding.metrics import cosines, nearest, retrieval, unit_length
 from albert_tf.tasks.metrics import spearman
 from albert_tf.tasks.settings import as_flag
+from lab.machine import commit, processor_name
 from lab.pages import with_table
 
 _ROOT = pathlib.Path(__file__).parents[2]

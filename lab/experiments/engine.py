@@ -16,7 +16,6 @@ import tensorflow as tf
 
 from albert_tf.core import checksums, files
 from albert_tf.core.errors import UserError
-from albert_tf.core.machine import commit, processor_name
 from albert_tf.core.workers import num_cores
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.heads import AlbertForPreTraining
@@ -26,6 +25,7 @@ from lab.experiments.declarations import FOLDER, MEASURES, PAPER_SIZES, UNTRAINE
 from lab.experiments.preparation import Workspace, key_of, locked
 from lab.experiments.recorded import read_result, result_path
 from lab.experiments.training import Trained
+from lab.machine import commit, processor_name
 
 
 class Result:

@@ -9,8 +9,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from albert_tf.core.plots import COLORS, new_figure, save
 from lab.experiments.columns import COLUMNS
+from lab.plots import COLORS, new_figure, save
 
 _PANELS_A_LINE = 3
 _DOTS = ("speedup", "masked_lm", "nsp", "sop", "sst2", "nsp_held_out", "sop_held_out")

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from albert_tf.core import files, flags
-from albert_tf.core.plots import COLORS, new_figure, save
 from albert_tf.core.settings import Settings, setting
 from albert_tf.core.tables import table
 from albert_tf.model.config import AlbertConfig
-from albert_tf.model.flops import example_flops
+from lab.flops import example_flops
 from lab.pages import with_table
+from lab.plots import COLORS, new_figure, save
 from lab.tools.plot_run import lines
 
 _ROOT = pathlib.Path(__file__).parents[2]

@@ -24,10 +24,10 @@ from typing import Any
 import psutil
 
 from albert_tf.core import files, flags
-from albert_tf.core.machine import commit, processor_name
 from albert_tf.core.settings import Settings, setting
 from albert_tf.core.tables import table
 from albert_tf.tasks.settings import as_flag
+from lab.machine import commit, processor_name
 from lab.pages import with_table
 
 _FOLDER = pathlib.Path(__file__).parent

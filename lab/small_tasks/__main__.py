@@ -23,8 +23,8 @@ from typing import Any
 
 from albert_tf.core import files, flags
 from albert_tf.core.errors import UserError
-from albert_tf.core.machine import commit, processor_name
 from albert_tf.core.settings import Settings, setting
+from lab.machine import commit, processor_name
 from lab.small_tasks import report
 from lab.small_tasks.tasks import GROUPS, TASKS, chosen
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from albert_tf.core import files
-from albert_tf.core.plots import COLORS, new_figure, save
 from albert_tf.core.tables import table
+from lab.plots import COLORS, new_figure, save
 from lab.small_tasks.baselines import TITLES
 from lab.small_tasks.tasks import TASKS
 

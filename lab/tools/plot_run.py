@@ -8,7 +8,7 @@ import json
 import pathlib
 import sys
 
-from albert_tf.core.plots import COLORS, new_figure, save
+from lab.plots import COLORS, new_figure, save
 
 TITLES = {"masked_lm": "masked LM", "sentence_order": "sentence order"}
 

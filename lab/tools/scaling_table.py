@@ -14,7 +14,7 @@ from albert_tf.core import flags
 from albert_tf.core.settings import Settings, setting
 from albert_tf.core.tables import table
 from albert_tf.model.config import AlbertConfig
-from albert_tf.model.flops import example_flops
+from lab.flops import example_flops
 from lab.tools.accelerators.chips import CHIPS
 
 _SIZES = ("base", "large", "xlarge", "xxlarge")

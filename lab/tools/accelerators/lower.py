@@ -13,7 +13,7 @@ from typing import Any
 from albert_tf.core.settings import Settings, setting
 from albert_tf.model import device
 from albert_tf.model.config import AlbertConfig
-from albert_tf.model.flops import example_flops
+from lab.flops import example_flops
 
 TASKS = ("pretraining", "classification", "span", "evaluation")
 PRECISIONS = ("float32", "mixed_bfloat16")

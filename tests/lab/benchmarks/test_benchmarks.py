@@ -1,7 +1,4 @@
-"""The benchmark measures what it says, the same work for all, and goes on after failures; no time is asserted.
-
-Covers: core/machine.py, model/flops.py.
-"""
+"""The benchmark measures what it says, the same work for all, and goes on after failures; no time is asserted."""
 
 import json
 import pathlib

@@ -1,7 +1,4 @@
-"""The plot of a pretraining run.
-
-Covers: core/plots.py.
-"""
+"""The plot of a pretraining run."""
 
 import json
 
