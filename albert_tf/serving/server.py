@@ -27,7 +27,7 @@ import tensorflow_text  # noqa: F401  (its operations tokenize)
 
 from albert_tf.core import files
 from albert_tf.core.errors import UserError, first_line
-from albert_tf.serving import embeddings_route, exports
+from albert_tf.serving import embeddings_route, exports, onnx_model, v2_route
 from albert_tf.serving.settings import LimitSettings
 from albert_tf.text.tokenizer import check_words
 
@@ -48,9 +48,10 @@ class RequestError(UserError):
 # --- Requests ---
 
 
-def parse(model, content: bytes, limits: LimitSettings) -> tuple[str, dict[str, np.ndarray], bool]:
+def parse(
+    model, request: dict[str, Any], limits: LimitSettings
+) -> tuple[str, dict[str, np.ndarray], bool]:
     """The signature's name in a request, its inputs, and whether they were given in rows."""
-    request = files.parse_json(content, "request")
     layouts = {"instances", "inputs"} & request.keys()
     if len(layouts) != 1 or not request.keys() <= {"signature_name", *layouts}:
         raise RequestError(
@@ -97,6 +98,8 @@ def columns_of_rows(rows: Any, specs: dict[str, tf.TensorSpec]) -> dict[str, lis
         isinstance(row, dict) and row.keys() == set(specs) for row in rows
     ):
         return {name: rows for name in specs}
+    if set(specs) == {"text_a", "text_b"}:  # one text needs no name
+        rows = [{"text_a": row, "text_b": ""} if isinstance(row, str) else row for row in rows]
     if not all(isinstance(row, dict) and row.keys() == set(specs) for row in rows):
         raise RequestError(f'every one of "instances" must be an object of {", ".join(specs)}')
     return {name: [row[name] for row in rows] for name in specs}
@@ -144,6 +147,18 @@ def answer_of(
     outputs: dict[str, np.ndarray], in_rows: bool, limits: LimitSettings
 ) -> dict[str, Any]:
     """The content of an answer."""
+    check_outputs(outputs, limits)
+    values: Any = {name: listed(array) for name, array in outputs.items()}
+    if len(values) == 1:
+        values = values.popitem()[1]
+    elif in_rows:
+        rows = zip(*values.values(), strict=True)
+        values = [dict(zip(values, row, strict=True)) for row in rows]
+    return {"predictions" if in_rows else "outputs": values}
+
+
+def check_outputs(outputs: dict[str, np.ndarray], limits: LimitSettings) -> None:
+    """Checks that outputs can be sent."""
     num_values = sum(array.size for array in outputs.values())
     if num_values > limits.max_answer_values:
         raise RequestError(
@@ -153,13 +168,6 @@ def answer_of(
         )
     if not all(array.dtype == object or np.isfinite(array).all() for array in outputs.values()):
         raise RequestError("the outputs are not all finite numbers, which JSON requires", 500)
-    values: Any = {name: listed(array) for name, array in outputs.items()}
-    if len(values) == 1:
-        values = values.popitem()[1]
-    elif in_rows:
-        rows = zip(*values.values(), strict=True)
-        values = [dict(zip(values, row, strict=True)) for row in rows]
-    return {"predictions" if in_rows else "outputs": values}
 
 
 def listed(array: np.ndarray) -> Any:
@@ -315,6 +323,36 @@ class Batches:
 # --- HTTP ---
 
 
+class Metrics:
+    """Counts requests, for Prometheus."""
+
+    def __init__(self):
+        self._lock = threading.Lock()
+        self._seconds: dict[int, list[float]] = {}  # status -> number of answers, their seconds
+
+    def count(self, status: int, seconds: float) -> None:
+        """Counts an answer."""
+        with self._lock:
+            row = self._seconds.setdefault(status, [0, 0.0])
+            row[0] += 1
+            row[1] += max(0.0, seconds)
+
+    def text(self, num_batches: int) -> str:
+        """The counts in Prometheus' text format."""
+        lines = ["# TYPE albert_tf_batches_total counter", f"albert_tf_batches_total {num_batches}"]
+        lines.append("# TYPE albert_tf_request_seconds summary")
+        with self._lock:
+            for status, (number, seconds) in sorted(self._seconds.items()):
+                label = f'{{status="{status}"}}'
+                lines.append(f"albert_tf_request_seconds_count{label} {number:.0f}")
+                lines.append(f"albert_tf_request_seconds_sum{label} {seconds:.6f}")
+        return "\n".join(lines) + "\n"
+
+
+def _json(content: bytes) -> dict[str, Any]:
+    return files.parse_json(content, "request")
+
+
 class Server(ThreadingHTTPServer):
     """A server of a model on this machine; port 0 selects a free one."""
 
@@ -323,6 +361,7 @@ class Server(ThreadingHTTPServer):
     def __init__(self, model, name: str, version: str, port: int, limits: LimitSettings):
         self.model, self.version, self.limits = model, version, limits
         self.batches = Batches(model, limits)
+        self.metrics = Metrics()
         self.urls = (f"/v1/models/{name}", f"/v1/models/{name}/versions/{version}")
         # Parsed JSON takes many times its size, so one request is parsed at a time.
         self.parsing = threading.Lock()
@@ -421,6 +460,12 @@ class Handler(BaseHTTPRequestHandler):
     default_request_version = "HTTP/1.0"  # answers to HTTP/0.9 have no status
     disable_nagle_algorithm = True  # otherwise a short answer waits 40 ms for an acknowledgement
     server: Server
+    started = math.inf  # when the body of the request was being read, in time.monotonic()
+
+    def parse_request(self) -> bool:
+        """Reads the headers; the time of an answer counts from there."""
+        self.started = time.monotonic()
+        return super().parse_request()
 
     def handle_one_request(self) -> None:
         """Reads and answers a request in limited time."""
@@ -434,6 +479,13 @@ class Handler(BaseHTTPRequestHandler):
         self.close_connection |= (
             "Content-Length" in self.headers or "Transfer-Encoding" in self.headers
         )
+        name, version = self.server.urls[0].rpartition("/")[2], self.server.version
+        if self.path == "/metrics":
+            self.answer(200, self.server.metrics.text(self.server.batches.num_batches))
+            return
+        if found := v2_route.state(self.path, name, version):
+            self.answer(200, found)
+            return
         if self.path not in self.server.urls:
             self.answer(404, {"error": f"expected GET {self.server.urls[0]}"})
             return
@@ -471,25 +523,32 @@ class Handler(BaseHTTPRequestHandler):
         """The answer to the body of a request."""
         server = self.server
         paths = [f"{url}:predict" for url in server.urls]
-        if self.path not in [*paths, embeddings_route.PATH]:
-            raise RequestError(f"expected POST {paths[0]} or {embeddings_route.PATH}", 404)
+        name = server.urls[0].rpartition("/")[2]
+        v2_path = f"{v2_route.PREFIX}models/{name}/infer"
+        if self.path not in [*paths, embeddings_route.PATH, v2_path]:
+            known = f"{paths[0]}, {v2_path} or {embeddings_route.PATH}"
+            raise RequestError(f"expected POST {known}", 404)
         server.limit_time(self.connection, float("inf"))
         try:
             if self.path == embeddings_route.PATH:
-                name = server.urls[0].rpartition("/")[2]
                 most = server.limits.max_instances
                 outputs_of, signatures = server.batches.outputs, list(server.model.signatures)
                 return embeddings_route.answer(
                     content, signatures, outputs_of, model=name, most_texts=most
                 )
             with server.parsing:
-                signature_name, inputs, in_rows = parse(server.model, content, server.limits)
+                read = v2_route.request_of if self.path == v2_path else _json
+                request = read(content)
+                signature_name, inputs, in_rows = parse(server.model, request, server.limits)
             outputs = server.batches.outputs(signature_name, inputs)
             if (
                 signature_name == "tokenization_info"
             ):  # without the folder, which is nobody's business
                 file = os.path.basename(outputs["vocab_file"].item())
                 outputs["vocab_file"] = np.array(file, object)
+            if self.path == v2_path:
+                check_outputs(outputs, server.limits)
+                return v2_route.answer(outputs, listed, name, server.version)
             return answer_of(outputs, in_rows, server.limits)
         except UserError:
             raise
@@ -516,12 +575,15 @@ class Handler(BaseHTTPRequestHandler):
             code, message = 405, f"expected GET or POST, got {self.command}"
         self.answer(code, {"error": message or explain or "not a request of HTTP"})
 
-    def answer(self, status: int, content: dict[str, Any]) -> None:
-        """Sends an answer; if the connection is closed afterwards, waits until the client has read it."""
-        data = json.dumps(content).encode()
+    def answer(self, status: int, content: dict[str, Any] | str) -> None:
+        """Sends an answer, JSON or text; if the connection is closed afterwards, waits until the client has read it."""
+        is_text = isinstance(content, str)
+        data = (content if isinstance(content, str) else json.dumps(content)).encode()
+        self.server.metrics.count(status, time.monotonic() - self.started)
         self.server.limit_time(self.connection, self.server.limits.request_seconds)
         self.send_response(status)
-        self.send_header("Content-Type", "application/json")
+        kind = "text/plain; version=0.0.4" if is_text else "application/json"
+        self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(data)))
         if status == 405:
             self.send_header("Allow", "GET, POST")
@@ -539,8 +601,13 @@ class Handler(BaseHTTPRequestHandler):
 
 def make_server(folder: str, port: int, limits: LimitSettings = LimitSettings()) -> Server:  # noqa: B008 - frozen
     """A server for the newest version in a folder; the folder's name is the model's name."""
-    path = newest_version(folder)
-    model = exports.load(path)
+    if onnx_model.is_export(folder):
+        from albert_tf.serving.onnx_server import Served
+
+        path, model = "1", Served(folder)
+    else:
+        path = newest_version(folder)
+        model = exports.load(path)
     name = os.path.basename(os.path.abspath(folder))
     try:
         return Server(model, name, os.path.basename(path), port, limits)

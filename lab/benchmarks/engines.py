@@ -16,8 +16,10 @@ from lab.benchmarks import libraries, measure, serving
 from lab.benchmarks.inputs import (
     BFLOAT16_EXPORT,
     EXPORT,
+    INT8_EXPORT,
     MODEL,
     ONNX_EXPORT,
+    STATIC_INT8_EXPORT,
     TEXT,
     TFLITE_EXPORTS,
     export_path,
@@ -151,13 +153,11 @@ def _tflite(settings: BenchSettings) -> MakeCall:
     return make_call
 
 
-def _onnx_runtime(settings: BenchSettings) -> MakeCall:
-    import onnxruntime
-
+def _onnx_runtime(settings: BenchSettings, *, name: str = ONNX_EXPORT) -> MakeCall:
     from albert_tf.serving import onnx_model
 
-    path = f"{export_path(settings, ONNX_EXPORT)}/{onnx_model.MODEL}"
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    path = f"{export_path(settings, name)}/{onnx_model.MODEL}"
+    session = onnx_model.session(path, num_cores())
 
     def make_call(batch: int, length: int):
         inputs = onnx_model.inputs_of(random_ids(settings, batch, length))
@@ -166,12 +166,13 @@ def _onnx_runtime(settings: BenchSettings) -> MakeCall:
     return make_call
 
 
-def _openvino(settings: BenchSettings, **options: str) -> MakeCall:
+def _openvino(settings: BenchSettings, *, name: str = ONNX_EXPORT, **options: str) -> MakeCall:
     import openvino
 
     from albert_tf.serving import onnx_model
 
-    path = f"{export_path(settings, ONNX_EXPORT)}/{onnx_model.MODEL}"
+    path = f"{export_path(settings, name)}/{onnx_model.MODEL}"
+    options["INFERENCE_NUM_THREADS"] = str(num_cores())
     model = openvino.Core().compile_model(path, "CPU", options)
 
     def make_call(batch: int, length: int):
@@ -212,8 +213,10 @@ class Engine(NamedTuple):
         False  # whether it tokenizes texts; its tokens then differ from those of the others
     )
     batches: bool = True  # whether it takes several sequences at once
+    precision: str = "float32"
 
 
+_ONNX_RUNTIME, _OPENVINO = ("onnx", "onnxruntime"), ("onnx", "openvino")
 ENGINES: Mapping[str, Engine] = {
     "saved_model": Engine("SavedModel, ids", _saved_model, (EXPORT,)),
     "saved_model_strings": Engine(
@@ -223,22 +226,57 @@ ENGINES: Mapping[str, Engine] = {
         "SavedModel, ids, `--dtype=bfloat16`",
         functools.partial(_saved_model, name=BFLOAT16_EXPORT),
         (BFLOAT16_EXPORT,),
+        precision="bfloat16",
     ),
     "predictor": Engine("`load_predictor`, strings", _predictor, (TEXT, MODEL), takes_text=True),
     "tflite_int8": Engine(
-        "TFLite `dynamic_int8` in LiteRT", _tflite, tuple(TFLITE_EXPORTS.values()), batches=False
+        "TFLite `dynamic_int8` in LiteRT",
+        _tflite,
+        tuple(TFLITE_EXPORTS.values()),
+        batches=False,
+        precision="TFLite int8",
     ),
-    "onnx_runtime": Engine(
-        "ONNX in ONNX Runtime", _onnx_runtime, (ONNX_EXPORT,), ("onnx", "onnxruntime")
+    "onnx_runtime": Engine("ONNX in ONNX Runtime", _onnx_runtime, (ONNX_EXPORT,), _ONNX_RUNTIME),
+    "onnx_runtime_int8": Engine(
+        "ONNX `int8` in ONNX Runtime",
+        functools.partial(_onnx_runtime, name=INT8_EXPORT),
+        (INT8_EXPORT,),
+        _ONNX_RUNTIME,
+        precision="int8",
+    ),
+    "onnx_runtime_static": Engine(
+        "ONNX `int8`, calibrated, in ONNX Runtime",
+        functools.partial(_onnx_runtime, name=STATIC_INT8_EXPORT),
+        (STATIC_INT8_EXPORT,),
+        _ONNX_RUNTIME,
+        precision="int8, calibrated",
     ),
     "openvino": Engine(
-        "ONNX in OpenVINO, its default precision", _openvino, (ONNX_EXPORT,), ("onnx", "openvino")
+        "ONNX in OpenVINO, its default precision",
+        _openvino,
+        (ONNX_EXPORT,),
+        _OPENVINO,
+        precision="bfloat16",
     ),
     "openvino_float32": Engine(
         "ONNX in OpenVINO, float32",
         functools.partial(_openvino, INFERENCE_PRECISION_HINT="f32"),
         (ONNX_EXPORT,),
-        ("onnx", "openvino"),
+        _OPENVINO,
+    ),
+    "openvino_int8": Engine(
+        "ONNX `int8` in OpenVINO",
+        functools.partial(_openvino, name=INT8_EXPORT),
+        (INT8_EXPORT,),
+        _OPENVINO,
+        precision="int8",
+    ),
+    "openvino_static": Engine(
+        "ONNX `int8`, calibrated, in OpenVINO",
+        functools.partial(_openvino, name=STATIC_INT8_EXPORT),
+        (STATIC_INT8_EXPORT,),
+        _OPENVINO,
+        precision="int8, calibrated",
     ),
     "transformers": Engine(
         "transformers, PyTorch without compilation",
