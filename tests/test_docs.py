@@ -51,6 +51,11 @@ def test_links_lead_to_files_and_headings(page):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_pages_have_no_marks_of_a_merge(page):
+    assert not re.search(r"<{7} |>{7} ", page.read_text())
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_named_files_exist(page):
     for line in page.read_text().splitlines():
         for path in PATH.findall(line):
