@@ -5,9 +5,9 @@
 #   lab/small_en/pretrain.sh DATA WORK last    # ends it
 #
 # The model begins with values that were computed from the text (initial_values.py). Its shared layer is first used twice,
-# then three times, without sentence order, which so small a model does not learn yet: six uses take twice the time of three
-# and were no better after nine million tokens. The learning rate stays constant, so that the run may take any time; stop it,
-# and end it by a last run with longer rows, sentence order, six layers with losses of the others, and a falling rate.
+# then three times: six uses take twice the time of three and were no better after nine million tokens. The learning rate
+# stays constant, so that the run may take any time; stop it, and end it by a last run with longer rows, six layers with
+# losses of the others, and a falling rate.
 # Each run has another seed: with the same one, it would see the examples of the run before again, with the same masks.
 set -euo pipefail
 data=$1 work=$2
@@ -50,16 +50,15 @@ if [ ! -f "$work/spiece.model" ]; then
   "$python" -m data_prep.train_sentencepiece --input_file="$work/train.txt" --output_prefix="$work/spiece" \
     --vocab_size=16000 --input_sentence_size=1000000
 fi
-records() { # length, predictions, sentence task
-  local common=(--spm_model_file="$work/spiece.model" --max_seq_length="$1" --max_predictions_per_seq="$2")
-  common+=(--sentence_task="$3" --single_segment=clean)
+records() { # length, predictions
+  local common=(--spm_model_file="$work/spiece.model" --max_seq_length="$1" --max_predictions_per_seq="$2" --single_segment=clean)
   "$python" -m data_prep.create_pretraining_data --input_file="$work/train.txt" --output_dir="$work/records/train_$1" \
     --masking=dynamic --dupe_factor=3 "${common[@]}"
   "$python" -m data_prep.create_pretraining_data --input_file="$work/held_out.txt" --output_dir="$work/records/held_out_$1" \
     --dupe_factor=1 "${common[@]}"
 }
-records 128 20 none
-records 512 77 sop
+records 128 20
+records 512 77
 
 config 2
 config 3

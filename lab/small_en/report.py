@@ -8,6 +8,7 @@ folder and its last step. The time between two lines is taken as even.
 """
 
 import dataclasses
+import itertools
 import json
 import pathlib
 from typing import Any
@@ -67,8 +68,11 @@ def curve(folder: str, log: pathlib.Path) -> dict[str, Any]:
         "model": saved["model"],
         "length": records["max_seq_length"],
         "predictions": records["max_predictions_per_seq"],
+        "tokens_per_example": records["counts"]["tokens_in_records"]
+        / records["counts"]["examples"],
         "batch": saved["run"]["train_batch_size"],
         "learning_rate": saved["optimizer"]["learning_rate"],
+        "is_constant": saved["optimizer"]["poly_power"] == 0,
     }
     for name in ("metrics", "eval_metrics"):
         result[name] = [
@@ -82,21 +86,19 @@ def curve(folder: str, log: pathlib.Path) -> dict[str, Any]:
 def totals(run: dict[str, Any]) -> dict[str, float]:
     """Steps, tokens, processor hours and operations per processor second of a run."""
     last = run["metrics"][-1]
-    rows = last["step"] * run["batch"]
-    operations = (
-        example_flops(AlbertConfig(**run["model"]), run["length"], run["predictions"]) * rows
-    )
+    tokens = last["step"] * run["batch"] * run["tokens_per_example"]
+    of_row = example_flops(AlbertConfig(**run["model"]), run["length"], run["predictions"])
     return {
         "steps": last["step"],
-        "tokens": rows * run["length"],
+        "tokens": tokens,
         "hours": last["seconds"] / 3600,
-        "gflops": operations / last["seconds"] / 1e9,
+        "gflops": of_row * tokens / run["length"] / last["seconds"] / 1e9,
     }
 
 
 def doubled(runs: list[dict[str, Any]]) -> float:
-    """The held-out accuracy after twice the processor time, if it goes on rising as over the last doubling."""
-    hours, accuracies = held_out(runs)
+    """The held-out accuracy after twice the processor time at a constant learning rate, if it rises as it did last."""
+    hours, accuracies = held_out([run for run in runs if run["is_constant"]])
     half = np.interp(hours[-1] / 2, hours, accuracies)
     return float(2 * accuracies[-1] - half)
 
@@ -115,24 +117,21 @@ def page_table(runs: list[dict[str, Any]]) -> list[str]:
     """The lines of the table: a row for each run, and the sum."""
     rows, tokens, hours = [], 0.0, 0.0
     for run in runs:
-        of = totals(run)
+        of, last = totals(run), run["eval_metrics"][-1:]
         tokens, hours = tokens + of["tokens"], hours + of["hours"]
-        what = f"{run['model']['num_hidden_layers']} layers, {run['batch']} rows of {run['length']}"
-        last = run["eval_metrics"][-1]["masked_lm_accuracy"] if run["eval_metrics"] else None
         rows.append(
             (
-                what,
+                f"{run['model']['num_hidden_layers']} layers, {run['batch']} examples of {run['length']}",
+                f"{run['learning_rate']:g}{'' if run['is_constant'] else ' to 0'}",
                 f"{of['steps']:,}",
                 f"{of['tokens'] / 1e6:.1f}",
                 f"{of['hours']:.2f}",
                 f"{of['gflops']:.0f}",
-                "" if last is None else f"{last:.1%}",
+                f"{last[0]['masked_lm_accuracy']:.1%}" if last else "",
             )
         )
-    rows.append(("all", "", f"{tokens / 1e6:.1f}", f"{hours:.2f}", "", ""))
-    header = (
-        "run | steps | million tokens | processor hours | GFLOP/s per core | masked LM, held out"
-    )
+    rows.append(("all", "", "", f"{tokens / 1e6:.1f}", f"{hours:.2f}", "", ""))
+    header = "run | learning rate | steps | million tokens | processor hours | GFLOP/s per thread | masked LM, held out"
     return table(header, rows)
 
 
@@ -140,7 +139,7 @@ def draw(runs: list[dict[str, Any]], majority: float) -> None:
     """Held-out accuracy against processor hours, with a line where the rows or the layers change."""
     figure, ((axes,),) = new_figure(1, width=7, height=3.8)
     before = 0.0
-    for run, color in zip(runs, COLORS, strict=False):
+    for run, color in zip(runs, itertools.cycle(COLORS), strict=False):
         label = f"{run['model']['num_hidden_layers']} layers, rows of {run['length']}"
         for name, style, width in (("metrics", "-", 0.6), ("eval_metrics", "o-", 1.5)):
             hours = [before + each["seconds"] / 3600 for each in run[name]]
@@ -172,10 +171,11 @@ def main(settings: ReportSettings) -> None:
         log = pathlib.Path(settings.processor_log)
         runs = [curve(folder, log) for folder in settings.runs.split(",")]
         files.write_bytes(str(CURVES), (json.dumps(runs) + "\n").encode())
-    runs = files.read_json(str(CURVES))
+    runs = json.loads(CURVES.read_text())
     draw(runs, MAJORITY)
     expected = (
-        f"As over the last doubling of the time, twice as much would reach {doubled(runs):.1%}."
+        "If the accuracy rises as over the last doubling of the time at a constant learning rate, twice as much time"
+        f" reaches {doubled(runs):.1%} before the learning rate falls."
     )
     page = with_table(PAGE.read_text(), "cost", [*page_table(runs), "", expected])
     files.write_bytes(str(PAGE), page.encode())
