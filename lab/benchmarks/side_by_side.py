@@ -22,11 +22,11 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from albert_tf.core import files, flags
-from albert_tf.core.plots import new_figure, save
 from albert_tf.core.settings import setting
 from albert_tf.core.tables import table
 from lab.benchmarks import engines, run
 from lab.benchmarks.measure import BenchSettings
+from lab.plots import new_figure, save
 
 REFERENCE = "onnx_runtime"
 _NOT_HERE = ("saved_model_strings", "predictor", "transformers")

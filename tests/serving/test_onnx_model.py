@@ -1,6 +1,6 @@
 """ONNX exports as predictors: the answers of the model, without TensorFlow and in little time.
 
-Covers: compiled.py.
+Covers: tasks/compiled.py.
 """
 
 import json
