@@ -24,8 +24,9 @@ class ConvertSettings(ModelSettings):
     format: str = setting(
         "hf",
         "hf: config.json, model.safetensors, vocabulary and tokenizer files; tf1: albert_config.json,"
-        " model.ckpt-best.* and 30k-clean.model under the original's names.",
-        choices=("hf", "tf1"),
+        " model.ckpt-best.* and 30k-clean.model under the original's names; keras_hub: a preset of the encoder, without"
+        " the head.",
+        choices=("hf", "tf1", "keras_hub"),
     )
 
 

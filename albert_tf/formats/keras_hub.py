@@ -1,7 +1,12 @@
-"""keras-hub presets: `config.json`, `model.weights.h5`, `assets/tokenizer/vocabulary.spm`; with a head, `task.json`."""
+"""Presets of keras-hub, read and written (only backbones).
+
+Files: `config.json`, `model.weights.h5`, `assets/tokenizer/vocabulary.spm`; with a head, `task.json`.
+"""
 
 import io
+import json
 import os
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +19,7 @@ from albert_tf.core.errors import UserError, first_line
 from albert_tf.formats.torch_file import float32_of_bfloat16
 from albert_tf.formats.weights import Weights, as_matrix, check_identity_projection, if_exists
 from albert_tf.model.config import AlbertConfig
+from albert_tf.text.tokenizer import SentencePieceTokenizer, Tokenizer
 
 CONFIG, WEIGHTS, VOCABULARY = "config.json", "model.weights.h5", "assets/tokenizer/vocabulary.spm"
 TASK, TASK_WEIGHTS = "task.json", "task.weights.h5"
@@ -175,6 +181,66 @@ def _head(folder: str, config: AlbertConfig) -> tuple[str, AlbertConfig, dict[st
     }
     config = AlbertConfig.from_dict(values, source=path)
     return "AlbertForSequenceClassification", config, arrays
+
+
+# --- Writing ---
+
+
+def write(model: Any, folder: str, tokenizer: Tokenizer | None = None) -> None:
+    """Writes the encoder of a model, without its head, as the preset of a backbone; with its SentencePiece model."""
+    config, content = model.config, io.BytesIO()
+    is_even = config.num_hidden_layers % config.num_hidden_groups == 0
+    has_gelu = config.hidden_act in ("gelu", "gelu_new")
+    if config.share_parameters != "all" or not has_gelu or not is_even:
+        expected = (
+            "has equal groups of layers that share all their parameters, with hidden_act gelu"
+        )
+        raise UserError(f"{folder}: not written, as keras-hub only {expected}; write --format=hf")
+    arrays = {name: value.numpy() for name, value in model.encoder.named_variables().items()}
+    prefix = "bert/encoder/embedding_hidden_mapping_in/"
+    arrays.setdefault(f"{prefix}kernel", np.eye(config.hidden_size, dtype=np.float32))
+    arrays.setdefault(f"{prefix}bias", np.zeros(config.hidden_size, np.float32))
+    with h5py.File(content, "w") as file:
+        for (name, kind), parts in {**_BACKBONE, **_blocks(config)}.items():
+            file.create_group(f"layers/{kind}/vars").attrs["name"] = name
+            for part, (prefix, variables) in parts.items():
+                group = file.require_group(f"layers/{kind}/{part}/vars")
+                for number, name in enumerate(variables):
+                    array = _with_heads(prefix + name, arrays[prefix + name], config)
+                    group[str(number)] = array
+    sizes = {theirs: getattr(config, ours) for theirs, ours in _FIELDS.items()}
+    sizes["dropout"] = config.hidden_dropout_prob
+    contents = {
+        CONFIG: _saved_object("AlbertBackbone", sizes),
+        "metadata.json": json.dumps({"keras_version": "3.0.0", "tasks": []}).encode(),
+        WEIGHTS: content.getvalue(),
+    }
+    if isinstance(tokenizer, SentencePieceTokenizer):
+        contents[VOCABULARY] = tokenizer.content
+        contents["tokenizer.json"] = _saved_object("AlbertTokenizer", {"dtype": "int32"})
+    files.write_files(folder, contents)
+
+
+def _saved_object(class_name: str, values: Mapping[str, Any]) -> bytes:
+    """A keras-hub object as Keras saves it."""
+    module = re.sub("(?<=[a-z])(?=[A-Z])", "_", class_name).lower()
+    content = {
+        "module": f"keras_hub.src.models.albert.{module}",
+        "class_name": class_name,
+        "config": {"name": module, "trainable": True, **values},
+        "registered_name": f"keras_hub>{class_name}",
+    }
+    return (json.dumps(content, indent=2) + "\n").encode()
+
+
+def _with_heads(name: str, array: np.ndarray, config: AlbertConfig) -> np.ndarray:
+    """Attention kernels [D, D] -> [D, N, H] and [N, H, D], biases [D] -> [N, H]; other arrays are unchanged."""
+    heads = config.num_attention_heads, config.head_size
+    if "/attention_1/self/" in name:
+        return array.reshape(*array.shape[:-1], *heads)
+    if name.endswith("/attention_1/output/dense/kernel"):
+        return array.reshape(*heads, -1)
+    return array
 
 
 # --- The files of Keras 3 ---

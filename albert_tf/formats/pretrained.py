@@ -42,6 +42,8 @@ from albert_tf.model.heads import (
 )
 from albert_tf.text.tokenizer import Tokenizer
 
+FORMATS = ("hf", "tf1", "keras_hub")  # of `save_pretrained`
+
 
 def load_pretrained(
     path: files.AnyPath, *, dtype=None, num_hidden_layers: int | None = None
@@ -152,8 +154,8 @@ def save_pretrained(
 
     Args:
       folder: created if it does not exist; files of the same names are replaced when the new ones are complete.
-      format: "hf" for the Hugging Face layout (config.json, model.safetensors), or "tf1" for the released one
-        (albert_config.json, model.ckpt-best.*).
+      format: "hf" for the Hugging Face layout (config.json, model.safetensors), "tf1" for the released one
+        (albert_config.json, model.ckpt-best.*), or "keras_hub" for a preset of the encoder, without the head.
       spm_model_file: SentencePiece model or WordPiece vocabulary to copy into the folder, or its tokenizer; "" if there
         is none.
       untrained: released names of variables without trained values (`LoadReport.initialized`); they are not written.
@@ -163,8 +165,8 @@ def save_pretrained(
     Raises:
       UserError: the format is unknown, the vocabulary cannot be read, or the folder cannot be written.
     """
-    if format not in ("hf", "tf1"):
-        raise UserError(f"format must be one of hf, tf1; got {format!r}")
+    if format not in FORMATS:
+        raise UserError(f"format must be one of {', '.join(FORMATS)}; got {format!r}")
     folder = str(folder)
     cleaning = _cleaning(**cleaning)
     tokenizer = spm_model_file or None
@@ -184,6 +186,8 @@ def save_pretrained(
             if isinstance(model, AlbertForEmbedding):
                 settings["further"] = sentence_transformers.module_files(model, task or {})
             hugging_face.write(model, folder, task or {}, card=text, **settings)
+        elif format == "keras_hub":
+            keras_hub.write(model, folder, tokenizer)
         else:
             tf1.write(model, folder, task or {}, **settings)
     except (OSError, safetensors.SafetensorError, tf.errors.OpError) as error:

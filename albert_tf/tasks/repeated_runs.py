@@ -15,7 +15,8 @@ import tensorflow as tf
 from albert_tf.core import checksums
 from albert_tf.core.errors import UserError
 from albert_tf.core.locks import locked
-from albert_tf.tasks import feature_records
+from albert_tf.core.tables import aligned
+from albert_tf.tasks import feature_records, grid
 from albert_tf.tasks.finetuning import EVAL_PREDICTIONS, PREDICTIONS, FineTuningTask
 from albert_tf.tasks.settings import FineTuningConfig, FineTuningRunConfig
 from albert_tf.training import loop
@@ -31,13 +32,16 @@ def fine_tune(
     run: FineTuningRunConfig,
     optimizer: OptimizerConfig,
 ) -> dict:
-    """Makes one run, several with a table, an ensemble, or records; returns what their JSON file contains."""
+    """Makes one run, several with a table, a search, an ensemble, or records; returns what their JSON file contains."""
     if config.write_records:
         run = dataclasses.replace(run, do_train=True, do_eval=False, do_predict=False)
         return feature_records.write(task_class(config, run))
     if config.ensemble:
         with locked(run.output_dir):
             return _ensemble(task_class, config, run)
+    if config.search:
+        with loop.lock_of(make_strategy(run), run):
+            return _searched(task_class, config, run, optimizer)
     if config.num_runs == 1 and not config.restart_collapsed:
         return loop.run(lambda: task_class(config, run), run, optimizer)
     with loop.lock_of(make_strategy(run), run):
@@ -114,6 +118,38 @@ def table(runs: Sequence[Mapping], summary: Mapping, shown: Sequence[str] = ()) 
     for title, *numbers in rows:
         lines.append(f"{title:>{width}}" + "".join(f"{number:>{width}.4f}" for number in numbers))
     return "\n".join(lines)
+
+
+def _searched(task_class, config, run, optimizer) -> dict:
+    """Makes the runs of every point of --search; the best median comes first in the report."""
+    entries = []
+    for values, (*groups, of_task) in grid.points(config.search, run, optimizer, config):
+        name = ",".join(f"{flag}={value}" for flag, value in values.items())
+        of_run = dataclasses.replace(groups[0], output_dir=os.path.join(run.output_dir, name))
+        print(f"=== {name}", flush=True)
+        report = fine_tune(task_class, dataclasses.replace(of_task, search=""), of_run, groups[1])
+        runs = report.get("runs", [report])
+        if not runs[0]["best"]:
+            config.refuse("search", "needs data for evaluations, such as --eval_file")
+        metric, seconds = runs[0]["best"]["metric"], report["seconds"]
+        median = report["median"] if "median" in report else report["eval"]
+        entries.append(
+            {"settings": values, "median": median, "folder": of_run.output_dir, "seconds": seconds}
+        )
+    entries.sort(key=lambda entry: -entry["median"][metric])
+    report = {"search": entries, "metric": metric}
+    if is_chief(make_strategy(run)):
+        write_files(run.output_dir, {RESULTS_FILE: checksums.json_file(report)})
+    flags, measured = entries[0]["settings"], entries[0]["median"]
+    shown = [
+        name for name in getattr(task_class, "shown_metrics", ()) or measured if name in measured
+    ]
+    rows = [[f"median of {config.num_runs}", *flags, *shown]]
+    for number, entry in enumerate(entries, start=1):
+        numbers = [f"{entry['median'][name]:.4f}" for name in shown]
+        rows.append([f"{number}.", *map(str, entry["settings"].values()), *numbers])
+    print(f"{aligned(rows)}results in {os.path.join(run.output_dir, RESULTS_FILE)}", flush=True)
+    return report
 
 
 # --- Ensembles ---

@@ -12,6 +12,7 @@ from albert_tf.core.errors import UserError
 from albert_tf.core.settings import LARGEST_INT32, Settings, changed, setting
 from albert_tf.core.workers import num_workers_setting
 from albert_tf.model.config import MODEL_SIZES, MOST_BLOCKS, SHARING_STRATEGIES, AlbertConfig
+from albert_tf.tasks import grid
 from albert_tf.text.settings import TextSettings, VocabularySettings
 from albert_tf.training.settings import OptimizerConfig, RunConfig
 
@@ -300,6 +301,12 @@ class FineTuningConfig(ModelChoice, TextSettings):
         minimum=1,
         changes_results=False,
     )
+    search: str = setting(
+        "",
+        "Flags and their values, such as 'learning_rate=1e-5,3e-5,1e-4;train_batch_size=16,32': trains with every"
+        " combination, each --num_runs times in its own folder, and ends with a table of the medians.",
+        changes_results=False,
+    )
     restart_collapsed: int = setting(
         0,
         "Maximum number of restarts, with another seed, of runs that predict one class for everything.",
@@ -324,6 +331,7 @@ class FineTuningConfig(ModelChoice, TextSettings):
                 self.refuse("write_records", f"and --{name} contradict each other")
         if self.write_records and not run.do_train:
             self.refuse("write_records", "needs --do_train: it writes the training data")
+        self._check_search(run, others[FineTuningOptimizerConfig])
         if self.ensemble:
             return
         if run.do_train or not holds_run(run.output_dir):
@@ -337,6 +345,14 @@ class FineTuningConfig(ModelChoice, TextSettings):
         if run.seed + self.num_runs + self.restart_collapsed > LARGEST_INT32:
             reason = f"({self.num_runs}) and --restart_collapsed lead to seeds above {LARGEST_INT32}; lower --seed"
             self.refuse("num_runs", reason)
+
+    def _check_search(self, run: RunConfig, optimizer: Settings) -> None:
+        if not self.search:
+            return
+        if self.write_records or self.ensemble or not (run.do_train and run.do_eval):
+            reason = "needs --do_train and --do_eval, and neither --write_records nor --ensemble"
+            self.refuse("search", reason)
+        grid.points(self.search, run, optimizer, self)
 
     def splits_to_read(self, run: RunConfig) -> list[str]:
         """The splits whose files a run reads."""

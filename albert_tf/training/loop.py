@@ -110,7 +110,7 @@ def _training_progress(state: RunState) -> Progress:
     size: dict[str, Any] = {"total": state.last_step, "first": state.first_step}
     if clock := state.clock:
         first = int(clock.seconds.numpy())
-        size = {"total": int(clock.budget), "first": first, "unit": "seconds"}
+        size = {"total": max(1, round(clock.budget)), "first": first, "unit": "seconds"}
     return Progress("training", **size, seconds_between_lines=_SECONDS_BETWEEN_LINES)
 
 

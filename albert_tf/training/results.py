@@ -142,8 +142,8 @@ def _remark_on_best(state: RunState) -> None:
     is_last = config.do_train and best and best["step"] == state.last_step > config.eval_every_steps
     if is_last and task.keeps == "best" and state.folder.is_chief:
         print(
-            f"the last evaluation is the best: in another folder, with more steps ({task.steps_flags}), the model may"
-            " get better",
+            "the last evaluation is the best: the model was still getting better; train again in another folder, with"
+            f" about three times as many steps ({task.steps_flags}; these were {state.step:,})",
             flush=True,
         )
 
@@ -170,7 +170,8 @@ def advice_after_collapse(losses: Sequence[float], rate: float, usual_rate: floa
 
     A loss that rose by 1 %, or that first fell and then rose by more than half of its fall, has diverged. A loss that
     changed by less than 5 % has not moved; a learning rate that is far too high can also cause this
-    (docs/loss_does_not_move.md). The losses are in the order of the log; each is a mean over some steps.
+    (docs/loss_does_not_move.md). A loss that fell by 5 % in its last quarter needs more steps. The losses are in the
+    order of the log; each is a mean over some steps.
     """
     quarter = max(1, len(losses) // 4)
     means = [
@@ -190,6 +191,8 @@ def advice_after_collapse(losses: Sequence[float], rate: float, usual_rate: floa
             else:
                 reason = f"a higher --learning_rate than {rate:g} or more steps may help"
             return f"{change}, it did not move: {reason}"
+        if last < 0.95 * means[-2]:
+            return f"{change}, it was still falling: more steps may help"
     return "another --seed, a lower --learning_rate or more warm-up may help"
 
 

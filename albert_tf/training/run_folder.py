@@ -21,6 +21,7 @@ from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings
 from albert_tf.training.optimizers import has_same_rates
 from albert_tf.training.settings import RunConfig
+from albert_tf.training.trackers import Tracker, tracker
 
 CONFIG_FILE, RESULTS_FILE = "config.json", "results.json"
 METRICS_FILE, EVAL_METRICS_FILE = "metrics.jsonl", "eval_metrics.jsonl"
@@ -78,6 +79,7 @@ class RunFolder:
             group: values.to_dict() if isinstance(values, Settings) else values
             for group, values in settings.items()
         }
+        self._tracker: Tracker | None = None
         self._summary_writers: dict[str, Any] = {}
         if is_chief:
             with self.writing():
@@ -208,6 +210,8 @@ class RunFolder:
             if self._config.do_train or not self._is_resumed:
                 eval_data = self._eval_data or self.data.get("eval", {})
                 self.write_json(CONFIG_FILE, {**self._values, _EVAL_DATA: eval_data})
+        if kind := self._config.log_to:
+            self._tracker = tracker(kind, self.path, self.run_id or "", self._values)
 
     def file(self, name: str) -> str:
         """The path of a file of the run."""
@@ -327,9 +331,11 @@ class RunFolder:
         return content
 
     def write_summaries(self, name: str, step: int, values: Mapping[str, float]) -> None:
-        """Adds values to TensorBoard's curves of this name ("train" or "eval")."""
+        """Adds values to the curves of this name ("train" or "eval"), in TensorBoard and the tracker of --log_to."""
         if not self.is_chief:
             return
+        if self._tracker:
+            self._tracker(name, step, values)
         if name not in self._summary_writers:
             with self.writing():
                 self._summary_writers[name] = tf.summary.create_file_writer(self.file(name))

@@ -1,6 +1,7 @@
 """Settings of the optimizer and of a run: devices, batches, intervals; for any task."""
 
 import dataclasses
+import importlib.util
 import math
 import os
 import re
@@ -210,6 +211,12 @@ class RunConfig(Settings):
     log_every_steps: int = setting(
         100, "Training steps between two lines of metrics.jsonl.", **_COUNT
     )
+    log_to: str = setting(
+        "",
+        "Tracker of experiments that also gets the lines of the logs: Weights & Biases or MLflow, if installed.",
+        choices=("", "wandb", "mlflow"),
+        **_SAME,
+    )
     save_checkpoints_steps: int = setting(5000, "Training steps between two checkpoints.", **_COUNT)
     keep_checkpoint_max: int = setting(
         5, "Number of checkpoints that are kept, besides the best one.", **_COUNT
@@ -279,6 +286,9 @@ class RunConfig(Settings):
         if self.overwrite_output_dir and self.init_checkpoint and self._would_delete_checkpoint():
             reason = f"would delete --init_checkpoint={self.init_checkpoint}: choose another --output_dir"
             self.refuse("overwrite_output_dir", reason)
+        if self.log_to and not importlib.util.find_spec(self.log_to):
+            package = self.log_to
+            self.refuse("log_to", f"={package} needs the package {package}: pip install {package}")
         if self.train_minutes and self.deterministic:
             reason = "and --deterministic contradict each other: the learning rate would follow the clock"
             self.refuse("train_minutes", reason)

@@ -9,9 +9,9 @@ import h5py
 import numpy as np
 import pytest
 
-from albert_tf import UserError, load_pretrained
+from albert_tf import AlbertForPreTraining, UserError, load_pretrained, save_pretrained
 from albert_tf.formats import keras_hub, pretrained
-from tests.helpers import ROOT, run_script
+from tests.helpers import ROOT, TINY, run_script
 
 MAKER = "tests/recorded_outputs/make_keras_hub.py"
 RECORDED = ROOT / "tests" / "recorded_outputs" / "keras_hub.zip"
@@ -48,6 +48,39 @@ def preset(recorded, tmp_path):
         return shutil.copytree(recorded / name, tmp_path / name)
 
     return copy
+
+
+@pytest.mark.parametrize("name", ["groups", "same_width", "classifier"])
+def test_a_written_preset_has_the_arrays_and_sizes_of_the_recorded_one(recorded, name, tmp_path):
+    """keras-hub wrote the recorded one; a head is left out, and the same names lead keras-hub to each array."""
+    save_pretrained(load_pretrained(recorded / name), tmp_path / "new", format="keras_hub")
+    files = [recorded / name / keras_hub.WEIGHTS, tmp_path / "new" / keras_hub.WEIGHTS]
+    theirs, ours = ({}, {})
+    for path, found in zip(files, (theirs, ours), strict=True):
+        with h5py.File(path) as file:
+            file.visititems(
+                lambda name, item, found=found: found.update(
+                    {name: item[()]} if isinstance(item, h5py.Dataset) else {}
+                )
+            )
+    assert ours.keys() == theirs.keys()
+    for key, array in theirs.items():
+        np.testing.assert_array_equal(ours[key], array, err_msg=key)
+    configs = [
+        json.loads((folder / "config.json").read_text())
+        for folder in (recorded / name, tmp_path / "new")
+    ]
+    for config in configs:
+        for key in ("name", "dtype"):
+            config["config"].pop(key, None)
+    assert configs[0] == configs[1]
+
+
+def test_what_keras_hub_cannot_compute_is_not_written(tmp_path):
+    model = AlbertForPreTraining(TINY.replace(share_parameters="ffn"))
+    with pytest.raises(UserError, match="not written, as keras-hub only has equal groups"):
+        save_pretrained(model, tmp_path / "new", format="keras_hub")
+    assert not (tmp_path / "new").exists()
 
 
 def inputs_of(theirs):

@@ -1,6 +1,6 @@
 """Around a run: several seeds, restarts, ensembles, starting from another task, the settings of the paper.
 
-Covers: presets.py.
+Covers: grid.py, presets.py.
 """
 
 import json
@@ -15,7 +15,7 @@ from albert_tf import UserError
 from albert_tf.core import checksums
 from albert_tf.tasks import registry, repeated_runs
 from albert_tf.tasks.classification.task import ClassificationTask
-from tests.helpers import fine_tune_here, fine_tuning_settings, make_task
+from tests.helpers import eagerly, fine_tune_here, fine_tuning_settings, make_task
 
 # --- Several runs
 
@@ -52,6 +52,34 @@ def test_several_runs_have_seeds_of_their_own_and_one_summary(three_runs):
     best = max(alone, key=lambda run: run["best"]["value"])
     assert results["best_run"] == str(folder / f"seed_{40 + alone.index(best)}")
     assert results["collapsed_and_replaced"] == []
+
+
+def test_a_search_runs_every_combination_and_sorts_the_medians(task_flags, tmp_path, capsys):
+    runner, flags = task_flags["tsv"]
+    flags = [*flags, "--num_train_steps=1", "--num_runs=2", "--seed=3", f"--output_dir={tmp_path}"]
+    flags.append("--search=learning_rate=1e-3,1e-2;optimizer=adamw")
+    with eagerly():
+        report = fine_tune_here(runner, *flags)
+        lines = capsys.readouterr().out.splitlines()[-4:]
+        assert fine_tune_here(runner, *flags)["search"] == report["search"]  # resumed
+    assert json.loads((tmp_path / "results.json").read_text())["search"] == report["search"]
+    rates = [entry["settings"]["learning_rate"] for entry in report["search"]]
+    assert sorted(rates) == [1e-3, 1e-2] and report["metric"] == "accuracy"
+    scores = [entry["median"]["accuracy"] for entry in report["search"]]
+    assert scores == sorted(scores, reverse=True)
+    for entry in report["search"]:
+        folder = tmp_path / f"learning_rate={entry['settings']['learning_rate']},optimizer=adamw"
+        assert entry["folder"] == str(folder)
+        alone = [
+            json.loads((folder / f"seed_{seed}" / "results.json").read_text()) for seed in (3, 4)
+        ]
+        assert entry["median"]["loss"] == pytest.approx(
+            sum(run["eval"]["loss"] for run in alone) / 2
+        )
+    assert lines[0].split()[:5] == ["median", "of", "2", "learning_rate", "optimizer"]
+    assert [line.split()[:3] for line in lines[1:3]] == [
+        [f"{number}.", str(rate), "adamw"] for number, rate in enumerate(rates, start=1)
+    ]
 
 
 def test_the_table_of_several_runs(three_runs):

@@ -236,7 +236,9 @@ def test_the_schedule_follows_the_clock_and_the_used_time_is_resumed(
     updates = [0.6 * step for step in range(10)]  # of the 6 of --num_train_steps
     config = OptimizerConfig(learning_rate=0.01, num_train_steps=6, num_warmup_steps=2)
     expected = WarmupPolynomialDecay(config, 0.01).at(np.float32(updates))
-    assert [line["learning_rate"] for line in logged(whole)] == pytest.approx([*expected], rel=1e-5)
+    assert [line["learning_rate"] for line in logged(whole)] == pytest.approx(
+        expected.numpy(), rel=1e-5
+    )
     pretrain("--train_minutes=1", "--stop_after_steps=4", name="parts")
     parts = pretrain("--train_minutes=1", name="parts")
     assert [line["masked_lm_loss"] for line in logged(parts)] == pytest.approx(
@@ -247,9 +249,9 @@ def test_the_schedule_follows_the_clock_and_the_used_time_is_resumed(
 
 
 def test_a_budget_of_time_ends_a_training(pretrain, eager):
-    folder = pretrain("--train_minutes=0.01", "--log_every_steps=50")
-    losses = [line["masked_lm_loss"] for line in logged(folder)]
-    assert len(losses) > 1 and losses[-1] < losses[0]
+    folder = pretrain("--train_minutes=0.01", "--num_train_steps=1000000000")
+    assert 0 < json.loads((folder / "results.json").read_text())["step"] < 1_000_000
+    assert load_pretrained(folder)
     with pytest.raises(
         UserError, match="--train_minutes and --deterministic contradict each other"
     ):

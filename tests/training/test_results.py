@@ -7,6 +7,7 @@ from albert_tf.training.results import advice_after_collapse
 ADVICE = {
     "lower": ": a lower --learning_rate",
     "higher": ": a higher --learning_rate than 0.0003",
+    "steps": ", it was still falling: more steps may help",
     "seed": "another --seed",
 }
 
@@ -18,7 +19,9 @@ ADVICE = {
         ([1.80, 1.60, 1.50, 1.40, 1.70, 1.75, 1.76, 1.77], 3e-4, "lower"),  # fell and came back
         ([1.80, 1.79, 1.80, 1.79, 1.79, 1.79, 1.78, 1.79], 3e-4, "higher"),
         ([1.80, 1.79, 1.80, 1.79, 1.79, 1.79, 1.78, 1.79], 2e-3, "lower"),  # above the default
-        ([1.80, 1.70, 1.50, 1.30, 1.10, 0.90, 0.80, 0.70], 3e-4, "seed"),
+        ([1.80, 1.70, 1.50, 1.30, 1.10, 0.90, 0.80, 0.70], 3e-4, "steps"),
+        ([1.80, 1.70, 1.50, 1.30, 1.10, 0.90, 0.91, 0.89], 3e-4, "steps"),
+        ([1.80, 1.70, 1.50, 1.30, 1.11, 1.09, 1.10, 1.10], 3e-4, "seed"),
         ([1.80], 3e-4, "seed"),
         ([], 3e-4, "seed"),
     ],

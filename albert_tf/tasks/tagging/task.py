@@ -32,6 +32,19 @@ class TaggingTask(FineTuningTask):
             split: [sentence for _, sentence in items] for split, items in self.items.items()
         }
 
+    def build_model(self, **settings):
+        """See `FineTuningTask`; a new head begins with the frequencies of the tags.
+
+        If it began with 0, the first steps would only make O more probable at every word, and at D = 128 this made the
+        vectors of all words equal: the model never learned (docs/results/small_models.md).
+        """
+        model = super().build_model(**settings)
+        if "train" in self.sentences and "output_bias" in self._initialized:
+            tags = [tag for sentence in self.sentences["train"] for tag in sentence.tags or ()]
+            counts = 1.0 + np.bincount(tags, minlength=len(self.labels))
+            model.head.output_bias.assign(np.log(counts / counts.sum()))
+        return model
+
     # --- Training ---
 
     def loss_counts(self, features: Features) -> Mapping[str, tf.Tensor]:

@@ -1,0 +1,51 @@
+"""The points of --search: all combinations of the values of some flags."""
+
+import dataclasses
+import itertools
+from typing import Any
+
+from albert_tf.core.errors import UserError
+from albert_tf.core.settings import Settings, value_type
+
+
+def points(search: str, *groups: Any) -> list[tuple[dict[str, Any], list[Any]]]:
+    """The values of each point by flag, and the groups of settings with these values.
+
+    Example:
+      "learning_rate=1e-5,3e-5;train_batch_size=16" -> two points
+    """
+    values = {}
+    for part in search.split(";"):
+        name, _, texts = map(str.strip, part.partition("="))
+        if not texts or name in values:
+            reason = f"expected flags once each, as in learning_rate=1e-5,3e-5;train_batch_size=16,32; got {part!r}"
+            raise UserError(f"--search: {reason}")
+        values[name] = [_value(name, text.strip(), groups) for text in texts.split(",")]
+    combinations = itertools.product(*values.values())
+    return [
+        _point(dict(zip(values, combination, strict=True)), groups) for combination in combinations
+    ]
+
+
+def _value(name: str, text: str, groups: tuple[Settings, ...]) -> Any:
+    """A value of a flag, with the type of its field."""
+    fields = {field.name: field for group in groups for field in dataclasses.fields(group)}
+    if name not in fields or not fields[name].metadata["changes_results"]:
+        raise UserError(f"--search: {name!r} is not a flag that changes results")
+    if name == "seed":
+        raise UserError("--search: leave out seed; --num_runs repeats every point with other seeds")
+    kind = value_type(fields[name])
+    try:
+        return {"true": True, "false": False}[text] if kind is bool else kind(text)
+    except (KeyError, ValueError):
+        raise UserError(
+            f"--search: {name} must not be {text!r}; expected {kind.__name__}"
+        ) from None
+
+
+def _point(values: dict[str, Any], groups: tuple[Settings, ...]) -> tuple[dict[str, Any], list]:
+    changed = []
+    for group in groups:
+        own = {name: values[name] for name in values if name in group.names()}
+        changed.append(dataclasses.replace(group, **own) if own else group)
+    return values, changed
