@@ -14,6 +14,7 @@ A WordPiece tokenizer already has its own table of words (`WordTokens`).
 """
 
 import functools
+import itertools
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
@@ -31,7 +32,8 @@ _LEAST_SCORE = -2048.0
 _MAX_WORD_BYTES = 48
 _LEAST_MARGIN = 0.01
 
-_MAX_WORDS = 1 << 18  # in the table; a full table is emptied
+_LINES_TOGETHER = 2000  # so that no more words than these are in memory besides the table
+_MAX_WORDS = 1 << 16  # in the table, about 200 bytes each; a full table is emptied
 
 # SentencePiece's score of a user-defined token, if no token has a score above 0 (`EncodeOptimized` in its
 # unigram_model.cc).
@@ -84,10 +86,18 @@ class LineTokenizer:
 
     def encode(self, lines: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """The ids of all lines one after the other, int32 [ids], and their number in each line, int64 [lines]."""
+        ids, lengths = [np.empty(0, np.int32)], [np.empty(0, np.int64)]
+        for start in range(0, len(lines), _LINES_TOGETHER):
+            ids_of_batch, lengths_of_batch = self._encode(lines[start : start + _LINES_TOGETHER])
+            ids.append(ids_of_batch)
+            lengths.append(lengths_of_batch)
+        return np.concatenate(ids), np.concatenate(lengths)
+
+    def _encode(self, lines: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         if not self._tables:
             ids_of_lines = self._tokenizer.encode_batch(lines)
             lengths = np.array([*map(len, ids_of_lines)], np.int64)
-            return np.concatenate([np.zeros(0, np.int32), *ids_of_lines]), lengths
+            return np.concatenate(ids_of_lines), lengths
         words_of_lines = [self._tokenizer.clean(line).split() for line in lines]
         words = [word for words in words_of_lines for word in words]
         self._learn(words)
@@ -120,16 +130,15 @@ class LineTokenizer:
             new = list(set(words))
         plain, vocabulary, replacements = self._tables
         is_plain = [len(word) < _MAX_WORD_BYTES and plain.issuperset(word) for word in new]
-        texts = [
-            word.encode() if is_one else b"" for word, is_one in zip(new, is_plain, strict=True)
-        ]
-        text = np.frombuffer(b"".join(bytes([_MARKER_BYTE]) + text for text in texts), np.uint8)
-        ends = np.cumsum([len(text) + 1 for text in texts], dtype=np.int64)
+        shown = [word if is_one else "" for word, is_one in zip(new, is_plain, strict=True)]
+        marker = chr(_MARKER_BYTE)
+        text = np.frombuffer((marker + marker.join(shown)).encode("latin-1"), np.uint8)
+        ends = np.cumsum([len(word) + 1 for word in shown], dtype=np.int64)
         tokens, counts, scores = _segment_words(text, ends, vocabulary)
         scores[~np.array(is_plain, bool)] = _UNSURE
         ids, counts_of_tokens = replacements.select(tokens)
         counts = np.bincount(np.repeat(np.arange(len(new)), counts), counts_of_tokens, len(new))
-        self._numbers.update({word: place for place, word in enumerate(new, len(self._numbers))})
+        self._numbers.update(zip(new, itertools.count(len(self._numbers)), strict=False))
         self._words = Rows(
             np.concatenate([self._words.values, ids]),
             np.concatenate([self._words.lengths, counts.astype(np.int64)]),
