@@ -26,6 +26,7 @@ from albert_tf.core.settings import setting
 from albert_tf.core.tables import table
 from lab.benchmarks import engines, run
 from lab.benchmarks.measure import BenchSettings
+from lab.benchmarks.report import number
 from lab.plots import new_figure, save
 
 REFERENCE = "onnx_runtime"
@@ -90,7 +91,8 @@ def page(content: Mapping[str, Any]) -> list[str]:
         "",
         f"{machine['processor']} ({', '.join(machine['instructions'])}), {content['date']}. Time relative to ONNX"
         " Runtime in float32, batch x length: the median over rounds in which every engine is called once, and in"
-        " brackets the fastest call in milliseconds.",
+        " brackets the fastest call in milliseconds. Load average at the start"
+        f" {machine['load_average'][0]:.1f}: with other jobs on the cores, only the ratios mean something.",
     ]
     for threads, by_size in sorted(content["threads"].items()):
         rows = [
@@ -112,7 +114,7 @@ def ratio(samples: dict[str, list[float]], name: str) -> float:
 def _cell(samples: dict[str, list[float]], name: str) -> str:
     if name not in samples:
         return ""
-    return f"{ratio(samples, name):.2f} ({1000 * min(samples[name]):.3g})"
+    return f"{ratio(samples, name):.2f} ({number(1000 * min(samples[name]))})"
 
 
 def drawn(content: Mapping[str, Any]) -> Figure:

@@ -11,7 +11,7 @@ def test_a_ratio_is_the_median_over_rounds():
 
 
 def test_the_page_has_a_row_for_each_engine_and_its_fastest_call():
-    machine = {"processor": "a processor", "instructions": ["avx2"]}
+    machine = {"processor": "a processor", "instructions": ["avx2"], "load_average": [0.5]}
     content = {"date": "2026-01-01", "machine": machine, "threads": {"1": {"1x32": SAMPLES}}}
     page = "\n".join(side_by_side.page(content))
     assert "ONNX `int8` in ONNX Runtime | 0.50 (500) |" in page
