@@ -16,7 +16,7 @@ import os
 import pathlib
 import statistics
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -26,6 +26,7 @@ from albert_tf.core.settings import setting
 from albert_tf.core.tables import table
 from lab.benchmarks import engines, run
 from lab.benchmarks.measure import BenchSettings
+from lab.benchmarks.report import number
 from lab.plots import new_figure, save
 
 REFERENCE = "onnx_runtime"
@@ -51,35 +52,35 @@ def main(settings: SideBySideSettings) -> None:
         cores = sorted(os.sched_getaffinity(0))[: settings.threads]
         os.sched_setaffinity(0, cores)  # before the engines count the cores
         content |= {"date": str(datetime.date.today()), "machine": run.machine()}
-        content["threads"][str(settings.threads)] = measured(settings)
-        files.write_bytes(str(path), f"{json.dumps(content)}\n".encode())
+        by_size = content["threads"][str(settings.threads)] = {}
+        for size, samples in measured(settings):
+            by_size[size] = samples
+            files.write_bytes(str(path), f"{json.dumps(content)}\n".encode())
     path.with_suffix(".md").write_text("\n".join(page(content)) + "\n")
     save(drawn(content), path.with_suffix(".png"))
 
 
-def measured(settings: BenchSettings) -> dict[str, dict[str, list[float]]]:
-    """Seconds of each round, by size and engine."""
+def measured(settings: SideBySideSettings) -> Iterator[tuple[str, dict[str, list[float]]]]:
+    """Each size, and the seconds of each round by engine."""
     makers = {
         name: engine.maker(settings)
         for name, engine in engines.ENGINES.items()
         if name not in _NOT_HERE
     }
-    samples: dict[str, dict[str, list[float]]] = {}
     for size, (batch, length) in zip(_SIZES, engines.SIZES, strict=True):
         calls = {
             name: make_call(batch, length)
             for name, make_call in makers.items()
             if batch == 1 or engines.ENGINES[name].batches
         }
-        samples[size] = {name: [] for name in calls}
-        for round_number in range(-2, settings.rounds):  # two rounds to warm up
+        samples: dict[str, list[float]] = {name: [] for name in calls}
+        for round_number in range(-1, settings.rounds):  # one round to warm up
             for name, call in calls.items():
                 started = time.perf_counter()
                 call()
                 if round_number >= 0:
-                    samples[size][name].append(time.perf_counter() - started)
-        print(size, {name: round(1000 * min(row), 1) for name, row in samples[size].items()})
-    return samples
+                    samples[name].append(time.perf_counter() - started)
+        yield size, samples
 
 
 def page(content: Mapping[str, Any]) -> list[str]:
@@ -90,11 +91,12 @@ def page(content: Mapping[str, Any]) -> list[str]:
         "",
         f"{machine['processor']} ({', '.join(machine['instructions'])}), {content['date']}. Time relative to ONNX"
         " Runtime in float32, batch x length: the median over rounds in which every engine is called once, and in"
-        " brackets the fastest call in milliseconds.",
+        " brackets the fastest call in milliseconds. Load average at the start"
+        f" {machine['load_average'][0]:.1f}: with other jobs on the cores, only the ratios mean something.",
     ]
     for threads, by_size in sorted(content["threads"].items()):
         rows = [
-            (engine.title, *(_cell(by_size[size], name) for size in _SIZES))
+            (engine.title, *(_cell(by_size.get(size, {}), name) for size in _SIZES))
             for name, engine in engines.ENGINES.items()
             if name in by_size[_SIZES[0]]
         ]
@@ -112,7 +114,7 @@ def ratio(samples: dict[str, list[float]], name: str) -> float:
 def _cell(samples: dict[str, list[float]], name: str) -> str:
     if name not in samples:
         return ""
-    return f"{ratio(samples, name):.2f} ({1000 * min(samples[name]):.3g})"
+    return f"{ratio(samples, name):.2f} ({number(1000 * min(samples[name]))})"
 
 
 def drawn(content: Mapping[str, Any]) -> Figure:
