@@ -1,4 +1,4 @@
-"""Uploads a model folder to Hugging Face, with its license and language in the model card.
+"""Uploads a model folder to Hugging Face, with license and language in the model card.
 
     albert-tf push runs/reviews hf:my-organization/reviews --license=apache-2.0 --language=en
 

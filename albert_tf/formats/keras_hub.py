@@ -217,7 +217,9 @@ def write(model: Any, folder: str, tokenizer: Tokenizer | None = None) -> None:
     }
     if isinstance(tokenizer, SentencePieceTokenizer):
         contents[VOCABULARY] = tokenizer.content
-        contents["tokenizer.json"] = _saved_object("AlbertTokenizer", {"dtype": "int32"})
+        contents["tokenizer.json"] = _saved_object(
+            "AlbertTokenizer", {"dtype": "int32", "proto": None}
+        )
     files.write_files(folder, contents)
 
 
