@@ -168,6 +168,8 @@ def save_pretrained(
     if format not in FORMATS:
         raise UserError(f"format must be one of {', '.join(FORMATS)}; got {format!r}")
     folder = str(folder)
+    if files.is_folder(f"{folder}/checkpoints"):
+        raise UserError(f"{folder}: a run's folder, whose config.json would be replaced")
     cleaning = _cleaning(**cleaning)
     tokenizer = spm_model_file or None
     if isinstance(tokenizer, Tokenizer):

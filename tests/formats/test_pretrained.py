@@ -57,6 +57,13 @@ def test_saving_leaves_nothing_half_written(tmp_path, format):
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
+def test_the_settings_of_a_run_are_not_replaced_by_a_model(tmp_path):
+    (tmp_path / "checkpoints").mkdir()
+    with pytest.raises(UserError, match="a run's folder, whose config.json would be replaced"):
+        save_pretrained(AlbertForPreTraining(TINY), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoints"]
+
+
 @contextlib.contextmanager
 def files_at_most(size: int):
     """Lets the system refuse longer files, as it does on a full disk."""
