@@ -7,6 +7,7 @@ optimizer, accumulation. `check.py` compiles it.
 import collections
 import contextlib
 import dataclasses
+import types
 from collections.abc import Iterator
 from typing import Any
 
@@ -94,7 +95,7 @@ def _task(step: StepSettings):
     if step.task == "classification":
         task = ClassificationTask.__new__(ClassificationTask)
         task.is_regression, task.class_weights = False, None
-        task.label_column = "label_ids"
+        task.label_column, task.config = "label_ids", types.SimpleNamespace(label_smoothing=0.0)
         return task, heads.AlbertForSequenceClassification
     if step.task == "span":
         task = SquadTask.__new__(SquadTask)
