@@ -107,19 +107,23 @@ def pytest_collection_modifyitems(items):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """With --dist=loadgroup, a process makes the fixtures of a file once, or those of a program of `test_faults`.
+    """A process makes the fixtures of a file once, those of all files in tests/tasks, which share their runs, together.
 
-    pytest-xdist 3.8 does not see its own marker of groups with pytest 9.
+    With --dist=loadgroup, it makes those of a program of `test_faults` once. pytest-xdist 3.8 does not see its own
+    marker of groups with pytest 9.
     """
-    if config.getvalue("dist") != "loadgroup":
+    if config.getvalue("dist") not in {"loadfile", "loadgroup"}:
         return None
     from xdist.scheduler import LoadScopeScheduling
 
     class Groups(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file, _, test = nodeid.partition("::")
+            folder = file.rpartition("/")[0]
             parameter = re.search(r"\[(.*?)(-\w+)?\]$", test)
-            return f"{file} {parameter[1]}" if parameter and "test_faults" in file else file
+            if parameter and "test_faults" in file and config.getvalue("dist") == "loadgroup":
+                return f"{file} {parameter[1]}"
+            return folder if folder == "tests/tasks" else file
 
     return Groups(config, log)
 
@@ -158,6 +162,13 @@ def golden(real_data) -> pathlib.Path:
 @pytest.fixture(scope="module", name="eagerly")
 def eager_module():
     """In a module with this fixture, `helpers.eagerly` holds in every test."""
+    with eagerly():
+        yield
+
+
+@pytest.fixture
+def eager():
+    """In a test with this fixture, too; the graphs of a tiny model take longer to build than its steps."""
     with eagerly():
         yield
 

@@ -9,19 +9,23 @@ import json
 import os
 import pathlib
 import random
+import signal
 import subprocess
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from unittest import mock
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
+import pytest
 import sentencepiece
 import tensorflow as tf
 from absl import flags
 
 from albert_tf.core import flags as cli
+from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks import registry
@@ -106,6 +110,32 @@ def run_script(script: str, *arguments: object, timeout: float = 240, **environm
     command = [sys.executable, *script.split(), *map(str, arguments)]
     options = {"cwd": ROOT, "env": {**os.environ, **environment}, "timeout": timeout}
     return subprocess.run(command, capture_output=True, text=True, **options)
+
+
+def run_until_logged(output_dir: pathlib.Path, num_lines: int, script: str, *flags: object) -> None:
+    """Starts a training in a process of its own, and kills it when its log has so many lines."""
+    process = subprocess.Popen(
+        [sys.executable, script, *map(str, flags), f"--output_dir={output_dir}"],
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    log, deadline = output_dir / "metrics.jsonl", time.monotonic() + 240
+    while time.monotonic() < deadline and process.poll() is None:
+        if log.exists() and log.read_text().count("\n") >= num_lines:
+            break
+        time.sleep(0.005)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL, "it ended before it was killed"
+
+
+def error_of(function: Callable, *arguments: object, **options: object) -> str:
+    """The one line of the error that a call must end with."""
+    with pytest.raises(UserError) as caught:
+        function(*arguments, **options)
+    line = str(caught.value)
+    assert len(line.splitlines()) == 1 and len(line) < 600
+    return line
 
 
 def the_line(process) -> str:
@@ -263,6 +293,14 @@ def make_task(runner: str, *arguments: object):
     """The task of run_<runner>.py as the loop gets it."""
     run, _, config = fine_tuning_settings(runner, *arguments, "--output_dir=unused")
     return fine_tuning_task(runner)(config, run)
+
+
+def batch_of(task, split: str, examples: Sequence[int], length: int = 0) -> dict[str, tf.Tensor]:
+    """Features of examples of a task, padded to a length, or to that of the split's longest example."""
+    table = task.tables[split]
+    length = length or table.lengths.max()
+    features = table.batch(np.array(examples), length, task.source.names(split))
+    return {name: tf.constant(value) for name, value in features.items()}
 
 
 NAMES = "anna bert carl dora emil fran gert hana ivan jane"

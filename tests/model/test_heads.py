@@ -12,7 +12,7 @@ import tf_keras
 from albert_tf import AlbertEncoder, UserError, load_pretrained, save_pretrained
 from albert_tf.formats.pretrained import read_weights
 from albert_tf.model import heads
-from tests.helpers import BATCH, LENGTH, TINY, make_task, noisy, random_features
+from tests.helpers import BATCH, LENGTH, TINY, batch_of, make_task, noisy, random_features
 
 LABELS = ("no", "perhaps", "yes")
 CHOICES = 5
@@ -263,9 +263,7 @@ TRAINED |= {SPAN: "squad1.1", SPAN_OR_NONE: "squad2.0"}
 def test_every_variable_learns(cls, task_flags):
     runner, flags = task_flags[TRAINED[cls]]
     task = make_task(runner, *flags)
-    table = task.tables["train"]
-    features = table.batch(np.arange(len(table)), table.lengths.max(), task.source.names("train"))
-    features = {name: tf.constant(value) for name, value in features.items()}
+    features = batch_of(task, "train", range(len(task.tables["train"])))
     labels = TINY.with_labels(task.labels, task.task_name).foreign
     model = make(cls, max_position_embeddings=64, foreign=labels)
     with tf.GradientTape() as tape:

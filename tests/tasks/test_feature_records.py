@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf import UserError
 from albert_tf.core import checksums
 from albert_tf.data.record_set import find_feature_records
-from tests.helpers import fine_tune_here, make_task, random_features, write_records
+from tests.helpers import error_of, fine_tune_here, make_task, random_features, write_records
 
 TASKS = ["mrpc", "stsb", "tsv", "labels", "squad1.1", "squad2.0", "race", "tagging"]
 
@@ -82,11 +81,8 @@ def test_records_contain_the_features_of_the_text(task, write, task_flags, capsy
 def test_what_the_metadata_says(write, capsys):
     folder = write("squad2.0")
     metadata = json.loads((folder / "metadata.json").read_text())
-    assert (metadata["task_name"], metadata["max_seq_length"], metadata["choices"]) == (
-        "squad2.0",
-        40,
-        1,
-    )
+    wanted = {"task_name": "squad2.0", "max_seq_length": 40, "choices": 1}
+    assert wanted.items() <= metadata.items()
     assert metadata["columns"]["is_impossible"] == 1 and metadata["labels"] == ["start", "end"]
     counts = [shard["examples"] for shard in metadata["shards"]]
     assert sum(counts) == 21 and max(counts) - min(counts) <= 1
@@ -110,19 +106,14 @@ def test_records_do_not_depend_on_the_number_of_workers(write, tmp_path):
 
 def refused(task_flags, task, folder, *more):
     runner, flags = with_records(task_flags, task, folder, *more)
-    with pytest.raises(UserError) as caught:
-        make_task(runner, *flags)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
+    return error_of(make_task, runner, *flags)
 
 
 def test_records_that_contradict_the_flags_are_refused(write, task_flags, tmp_path):
     folder = write("mrpc")
     line = refused(task_flags, "mrpc", folder, "--max_seq_length=32")
-    assert (
-        line
-        == f"--max_seq_length=32 contradicts the records in {folder}, made with max_seq_length=33"
-    )
+    contradiction = f"contradicts the records in {folder}, made with max_seq_length=33"
+    assert line == f"--max_seq_length=32 {contradiction}"
     line = refused(task_flags, "stsb", folder)
     assert "were made with task_name='mrpc', expected 'stsb'" in line
     path = folder / "metadata.json"
@@ -139,25 +130,19 @@ def test_records_that_contradict_the_flags_are_refused(write, task_flags, tmp_pa
 def test_other_records_are_refused(task_flags, tmp_path):
     write_records(tmp_path / "other" / "a.tfrecord", random_features(5))
     line = refused(task_flags, "mrpc", tmp_path / "other")
-    assert (
-        line
-        == f"--train_records={tmp_path / 'other'}: not written with --write_records of a fine-tuning program"
-    )
+    wanted = "not written with --write_records of a fine-tuning program"
+    assert line == f"--train_records={tmp_path / 'other'}: {wanted}"
 
 
 def test_settings_that_write_no_records(write, tmp_path):
-    def line(task, *more):
-        with pytest.raises(UserError) as caught:
-            write(task, *more)
-        assert "\n" not in str(caught.value)
-        return str(caught.value)
-
-    assert line("mrpc", "--do_train=false").startswith("--write_records needs --do_train")
+    assert error_of(write, "mrpc", "--do_train=false").startswith(
+        "--write_records needs --do_train"
+    )
     expected = "--write_records and --ensemble contradict each other"
-    assert line("mrpc", f"--ensemble={tmp_path}") == expected
+    assert error_of(write, "mrpc", f"--ensemble={tmp_path}") == expected
     assert not (tmp_path / "records").exists()
     write("mrpc")
-    assert line("mrpc").endswith("contains records: choose another folder")
+    assert error_of(write, "mrpc").endswith("contains records: choose another folder")
 
 
 def test_records_of_another_kind_of_labels_are_refused(write, task_flags):

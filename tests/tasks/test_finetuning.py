@@ -10,10 +10,6 @@ import json
 import pathlib
 import re
 import shutil
-import signal
-import subprocess
-import sys
-import time
 
 import numpy as np
 import pytest
@@ -30,12 +26,14 @@ from albert_tf.training.devices import make_strategy
 from albert_tf.training.results import describe
 from albert_tf.training.state import start_run
 from tests.helpers import (
-    ROOT,
     RUNNERS,
+    batch_of,
+    eagerly,
     fine_tune_here,
     fine_tuning_settings,
     fine_tuning_task,
     make_task,
+    run_until_logged,
     without_checksums,
 )
 
@@ -87,6 +85,12 @@ def weights(folder: pathlib.Path) -> dict[str, np.ndarray]:
     return safetensors.numpy.load_file(folder / "model" / "model.safetensors")
 
 
+def evaluate_here(runner: str, *flags: object) -> dict:
+    """`fine_tune_here` of what trains nothing; the runs of `finished` evaluate in graphs."""
+    with eagerly():
+        return fine_tune_here(runner, *flags)
+
+
 def assert_same_predictions(first: dict, second: dict) -> None:
     """Equal up to rounding; where one was padded further than the other, the rest is no number."""
     assert first.keys() == second.keys()
@@ -129,9 +133,7 @@ def test_the_model_folder_gives_the_predictions(task, finished):
     model = load_pretrained(run.folder / "model")
     assert type(model) is MODEL_CLASSES.get(task, heads.AlbertForSequenceClassification)
     loaded = make_task(run.runner, *run.flags)
-    table, names = loaded.tables["eval"], loaded.source.names("eval")
-    features = table.batch(np.arange(len(table)), table.lengths.max(), names)
-    features = {name: tf.constant(value) for name, value in features.items()}
+    features = batch_of(loaded, "eval", range(len(loaded.tables["eval"])))
     found = loaded.predictions(model(features), features)
     found = {name: value.numpy() for name, value in found.items()}
     if task == "squad1.1":  # what stands in the padding is not the same everywhere
@@ -157,7 +159,7 @@ def test_evaluation_depends_on_neither_batch_nor_lengths(task, finished, tmp_pat
         folder = tmp_path / str(index)
         flags = [*run.flags, *changes, "--do_train=false", "--do_predict=false"]
         start = f"--init_checkpoint={run.folder}"
-        results = fine_tune_here(run.runner, *flags, start, f"--output_dir={folder}")
+        results = evaluate_here(run.runner, *flags, start, f"--output_dir={folder}")
         assert results["eval"] == pytest.approx(run.results["eval"], rel=1e-4, abs=1e-5)
         before = arrays(run.folder / "predictions" / "eval.npz")
         assert_same_predictions(before, arrays(folder / "predictions" / "eval.npz"))
@@ -245,7 +247,7 @@ def test_an_evaluation_of_another_file_replaces_nothing_of_a_finished_run(
     shutil.copytree(task_files / "RACE" / "train", tmp_path / "RACE" / "dev")
     flag = OTHER[task].format(tasks=task_files, folder=tmp_path)
     common = [flag, "--num_workers=1", f"--output_dir={folder}", "--eval_batch_size=6"]
-    found = fine_tune_here(run.runner, "--do_train=false", *common)
+    found = evaluate_here(run.runner, "--do_train=false", *common)
     assert contents(folder) == before and found["eval"] != run.results["eval"]
     (place,) = (folder / "other_data").iterdir()
     results = results_of(place)
@@ -259,11 +261,11 @@ def test_an_evaluation_of_another_file_replaces_nothing_of_a_finished_run(
     # A training whose best checkpoint the own data chose does not continue with other data.
     training = [other for other in run.flags if not other.startswith(flag.partition("=")[0] + "=")]
     with pytest.raises(UserError, match="is evaluated with .*: choose another folder, or .*do_tr"):
-        fine_tune_here(run.runner, *training, *common)
+        evaluate_here(run.runner, *training, *common)
     # The same data under another name is the run's own.
     copy = shutil.copy(task_files / OWN[task], tmp_path / "copy")
     flag = f"--eval_file={copy}"
-    again = fine_tune_here(run.runner, "--do_train=false", flag, *common[1:])
+    again = evaluate_here(run.runner, "--do_train=false", flag, *common[1:])
     assert again["eval"] == pytest.approx(run.results["eval"], rel=1e-4)
     assert results_of(folder)["data"] == data
     assert len(list((folder / "other_data").iterdir())) == 1
@@ -277,7 +279,7 @@ def test_predictions_for_another_file_replace_nothing(finished, task_files, tmp_
     (tmp_path / "two.tsv").write_text("".join(rows[:3]))
     flags = [f"--predict_file={tmp_path / 'two.tsv'}", "--do_predict", "--num_workers=1"]
     flags += ["--do_train=false", "--do_eval=false", f"--output_dir={folder}"]
-    fine_tune_here(run.runner, *flags)
+    evaluate_here(run.runner, *flags)
     assert contents(folder) == before
     (place,) = (folder / "other_data").iterdir()
     assert results_of(place)["data"]["predict"]["file"] == str(tmp_path / "two.tsv")
@@ -289,13 +291,13 @@ def test_the_first_evaluation_of_a_model_in_a_folder_stays(finished, task_files,
     flags = ["--do_train=false", f"--output_dir={folder}", "--num_workers=1"]
     model = f"--init_checkpoint={run.folder / 'model'}"
     own, other = (f"--eval_file={task_files / 'tsv' / name}.tsv" for name in ("dev", "train"))
-    first = fine_tune_here(run.runner, *flags, model, own)
+    first = evaluate_here(run.runner, *flags, model, own)
     before = contents(folder)
-    fine_tune_here(run.runner, *flags, model, other)
+    evaluate_here(run.runner, *flags, model, other)
     assert contents(folder) == before
-    assert fine_tune_here(run.runner, *flags, model, own)["eval"] == first["eval"]
+    assert evaluate_here(run.runner, *flags, model, own)["eval"] == first["eval"]
     with pytest.raises(UserError, match="contains a run with init_checkpoint="):
-        fine_tune_here(run.runner, *flags, f"--init_checkpoint={run.folder}", own)
+        evaluate_here(run.runner, *flags, f"--init_checkpoint={run.folder}", own)
 
 
 def test_a_model_folder_answers_with_the_threshold_that_its_run_chose(
@@ -308,7 +310,7 @@ def test_a_model_folder_answers_with_the_threshold_that_its_run_chose(
 
     def answers(folder: str) -> dict[str, str]:
         start = [f"--init_checkpoint={model}", f"--output_dir={tmp_path / folder}"]
-        fine_tune_here(run.runner, *flags, *start)
+        evaluate_here(run.runner, *flags, *start)
         return json.loads((tmp_path / folder / "predictions" / "predictions.json").read_text())
 
     assert answers("own") == json.loads((run.folder / "predictions/predictions.json").read_text())
@@ -406,33 +408,13 @@ def test_the_best_checkpoint_becomes_the_model(task, finished, tmp_path):
     shutil.rmtree(folder / "model")
     spm = f"--spm_model_file={run.folder / 'model' / 'spiece.model'}"
     mode = ["--do_train=false", "--do_predict=false", spm]
-    again = fine_tune_here(run.runner, *run.flags, *mode, f"--output_dir={folder}")
+    again = evaluate_here(run.runner, *run.flags, *mode, f"--output_dir={folder}")
     assert again["eval"] == pytest.approx(results["last"], rel=1e-4)
 
 
 def test_the_best_is_not_always_the_last(finished):
     steps = {task: finished(task).results["step"] for task in TASKS}
     assert len(set(steps.values())) > 1, steps
-
-
-def start(script: str, *flags: object) -> subprocess.Popen:
-    return subprocess.Popen(
-        [sys.executable, script, *map(str, flags)],
-        cwd=ROOT,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-
-
-def kill_when_logged(process: subprocess.Popen, log: pathlib.Path, num_lines: int) -> None:
-    """Kills a process when its log has so many lines."""
-    deadline = time.monotonic() + 240
-    while time.monotonic() < deadline and process.poll() is None:
-        if log.exists() and len(log.read_text().splitlines()) >= num_lines:
-            break
-        time.sleep(0.005)
-    process.kill()
-    assert process.wait() == -signal.SIGKILL, "it ended before it was killed"
 
 
 # One of each runner.
@@ -442,8 +424,7 @@ def kill_when_logged(process: subprocess.Popen, log: pathlib.Path, num_lines: in
 )
 def test_a_killed_run_is_continued_bit_for_bit(task, finished, tmp_path):
     run, folder = finished(task), tmp_path / "run"
-    process = start(f"run_{run.runner}.py", *run.flags, f"--output_dir={folder}")
-    kill_when_logged(process, folder / "metrics.jsonl", 4)
+    run_until_logged(folder, 4, f"run_{run.runner}.py", *run.flags)
     assert 4 <= len(lines(folder / "metrics.jsonl")) < 12, "the kill came too late"
     results = fine_tune_here(run.runner, *run.flags, f"--output_dir={folder}")
     assert results["steps_in_this_process"] < 12
@@ -502,12 +483,9 @@ def test_padding_changes_no_loss(task, task_flags):
     runner, flags = task_flags[task]
     made = make_task(runner, *flags)
     model = made.build_model(dtype="float32", recompute_activations=False, seed=1)
-    table, names = made.tables["train"], made.source.names("train")
-    examples = np.arange(9)
     found = []
-    for length in (table.lengths[examples].max(), 64):
-        features = table.batch(examples, length, names)
-        features = {name: tf.constant(value) for name, value in features.items()}
+    for length in (made.tables["train"].lengths[:9].max(), 64):
+        features = batch_of(made, "train", range(9), length)
         # No randomness, but what the model gives in training.
         outputs = model(features, training=False)
         losses = made.losses(outputs, features)
@@ -650,7 +628,7 @@ def test_an_evaluation_on_other_data_keeps_the_thresholds_of_the_model(
     run = finished("labels")
     flags = [f"--eval_file={task_files / 'labels' / 'train.tsv'}", "--do_train=false"]
     start = [f"--init_checkpoint={run.folder / 'model'}", "--num_workers=1"]
-    results = fine_tune_here(run.runner, *flags, *start, f"--output_dir={tmp_path}")
+    results = evaluate_here(run.runner, *flags, *start, f"--output_dir={tmp_path}")
     task = json.loads((run.folder / "model" / "config.json").read_text())["albert_tf"]["task"]
     thresholds = np.array(list(task["thresholds"].values()), np.float32)
     probabilities = arrays(tmp_path / "predictions" / "eval.npz")["probabilities"]

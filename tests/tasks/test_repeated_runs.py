@@ -15,7 +15,13 @@ from albert_tf import UserError
 from albert_tf.core import checksums
 from albert_tf.tasks import registry, repeated_runs
 from albert_tf.tasks.classification.task import ClassificationTask
-from tests.helpers import eagerly, fine_tune_here, fine_tuning_settings, make_task
+from tests.helpers import (
+    eagerly,
+    error_of,
+    fine_tune_here,
+    fine_tuning_settings,
+    make_task,
+)
 
 # --- Several runs
 
@@ -30,16 +36,11 @@ def three_runs(finished):
 
 def test_several_runs_have_seeds_of_their_own_and_one_summary(three_runs):
     _, folder, results, _ = three_runs
-    assert {path.name for path in folder.iterdir()} == {
-        "seed_40",
-        "seed_41",
-        "seed_42",
-        "results.json",
-    }
-    assert [run["seed"] for run in results["runs"]] == [40, 41, 42]
-    alone = [
-        json.loads((folder / f"seed_{seed}" / "results.json").read_text()) for seed in (40, 41, 42)
-    ]
+    seeds = [40, 41, 42]
+    names = [f"seed_{seed}" for seed in seeds]
+    assert {path.name for path in folder.iterdir()} == {*names, "results.json"}
+    assert [run["seed"] for run in results["runs"]] == seeds
+    alone = [json.loads((folder / name / "results.json").read_text()) for name in names]
     assert len({run["eval"]["loss"] for run in alone}) == 3
     for name in ("loss", "accuracy", "f1"):
         low, middle, high = sorted(run["eval"][name] for run in alone)
@@ -121,17 +122,13 @@ def test_what_counts_as_collapsed(task_flags, finished):
     rng = np.random.default_rng(0)
     wide = rng.dirichlet(np.ones(3), 12)
     same = np.tile([[0.2, 0.5, 0.3]], (12, 1)) + 0.1 * (wide - 0.3)
-    assert (
-        words("tsv", probabilities=same)
-        == "the model predicts the label 'fine' for all of the 12 examples"
-    )
+    flat = words("tsv", probabilities=same)
+    assert flat == "the model predicts the label 'fine' for all of the 12 examples"
     assert words("tsv", probabilities=wide) == ""
     labels = rng.uniform(0, 1, [31, 4])
     assert words("labels", probabilities=labels) == ""
-    assert (
-        words("labels", probabilities=0.3 + labels * 1e-4)
-        == "the model gives the same probabilities to all of the 31 examples"
-    )
+    flat = words("labels", probabilities=0.3 + labels * 1e-4)
+    assert flat == "the model gives the same probabilities to all of the 31 examples"
     scores = rng.uniform(0, 5, [13, 1])
     assert words("stsb", scores=scores) == ""
     flat = words("stsb", scores=2.5 + scores * 1e-4)
@@ -199,9 +196,8 @@ def test_greedy_selection_takes_what_helps_and_nothing_else(task_flags):
     def member(*shares):
         """Gives each example's label these shares in turn; the rest goes to another label."""
         shares = np.array(shares)[:, None]
-        return {
-            "probabilities": shares * np.eye(3)[labels] + (1 - shares) * np.eye(3)[(labels + 1) % 3]
-        }
+        others = (1 - shares) * np.eye(3)[(labels + 1) % 3]
+        return {"probabilities": shares * np.eye(3)[labels] + others}
 
     members = {
         "spoiler": member(*[0.9] * 6, *[0.0] * 6),
@@ -217,16 +213,13 @@ def test_greedy_selection_takes_what_helps_and_nothing_else(task_flags):
 def test_an_ensemble_of_squad_averages_spans_and_null_odds(finished, tmp_path):
     run = finished("squad2.0")
     shift = {"cls_logits": 4.0, "start_top_log_probs": -0.5}
-    other = replaced(
-        run.folder,
-        tmp_path / "other",
-        lambda name, value: value + np.float32(shift[name]) if name in shift else value,
-    )
-    ensemble = [
-        f"--ensemble={run.folder},{other}",
-        "--ensemble_selection=all",
-        f"--output_dir={tmp_path / 'out'}",
-    ]
+
+    def shifted(name, value):
+        return value + np.float32(shift[name]) if name in shift else value
+
+    other = replaced(run.folder, tmp_path / "other", shifted)
+    ensemble = [f"--ensemble={run.folder},{other}", "--ensemble_selection=all"]
+    ensemble.append(f"--output_dir={tmp_path / 'out'}")
     results = fine_tune_here(run.runner, *run.flags, *ensemble)
     # Every score is lower by the same amount: nothing changes but the null odds and their threshold.
     for name in ("best_f1", "best_exact", "f1"):
@@ -266,29 +259,26 @@ def test_an_ensemble_of_equals_is_its_member(task, finished, tmp_path):
         )
 
 
-def refused(runner, *flags):
-    with pytest.raises(UserError) as caught:
-        fine_tune_here(runner, *flags)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
-
-
 def test_a_member_that_does_not_fit_is_refused(finished, tmp_path, task_flags):
     run = finished("race")
     ensemble = [f"--ensemble={run.folder}", f"--output_dir={tmp_path / 'out'}"]
-    line = refused(run.runner, *run.flags, *ensemble, "--max_seq_length=47")
+    line = error_of(fine_tune_here, run.runner, *run.flags, *ensemble, "--max_seq_length=47")
     assert line.startswith(f"--max_seq_length=47 contradicts {run.folder}, which was trained with")
-    line = refused(run.runner, *run.flags, *ensemble, "--level=middle")
+    line = error_of(fine_tune_here, run.runner, *run.flags, *ensemble, "--level=middle")
     assert line.startswith(f"--ensemble: {run.folder}/predictions/eval.npz was made for other data")
     without = tmp_path / "without"
     shutil.copytree(run.folder, without)
     (without / "predictions" / "predict.npz").unlink()
-    line = refused(run.runner, *run.flags, f"--ensemble={without}", *ensemble[1:])
-    assert (
-        f"{without}/predictions/predict.npz cannot be read; finish that run, with --do_predict"
-        in line
+    line = error_of(fine_tune_here, run.runner, *run.flags, f"--ensemble={without}", *ensemble[1:])
+    wanted = "predictions/predict.npz cannot be read; finish that run, with --do_predict"
+    assert f"{without}/{wanted}" in line
+    line = error_of(
+        fine_tune_here,
+        run.runner,
+        *run.flags,
+        f"--ensemble={run.folder}",
+        f"--output_dir={without}",
     )
-    line = refused(run.runner, *run.flags, f"--ensemble={run.folder}", f"--output_dir={without}")
     assert line.startswith("--output_dir")
     assert not (tmp_path / "out").exists()
 
@@ -310,9 +300,8 @@ def test_another_tasks_model_gives_its_encoder_and_no_head(task_flags, finished,
         "  head: a new one for mrpc\n"
     )
     assert model.config.labels == ("0", "1") and model.head.output_weights.shape == [2, 20]
-    source = make_task(
-        *[task_flags["tsv"][0], *task_flags["tsv"][1], f"--init_checkpoint={model_folder}"]
-    )
+    runner, flags = task_flags["tsv"]
+    source = make_task(runner, *flags, f"--init_checkpoint={model_folder}")
     capsys.readouterr()
     trained = source.build_model(dtype="float32", recompute_activations=False, seed=3)
     assert capsys.readouterr().out.endswith(
@@ -333,11 +322,9 @@ def test_a_model_without_this_tasks_head_is_not_evaluated(
     folder = tiny_pretrained if start == "pretrained" else finished(start).folder
     runner, flags = task_flags["mrpc"]
     flags = [*flags, f"--init_checkpoint={folder}", "--do_train=false"]
-    line = refused(runner, *flags, f"--output_dir={tmp_path / 'out'}")
-    assert (
-        line
-        == f"{folder}: has no head for mrpc with the outputs 0, 1; fine-tune it with --do_train first"
-    )
+    line = error_of(fine_tune_here, runner, *flags, f"--output_dir={tmp_path / 'out'}")
+    wanted = "has no head for mrpc with the outputs 0, 1; fine-tune it with --do_train first"
+    assert line == f"{folder}: {wanted}"
     assert not (tmp_path / "out").exists()
 
 
@@ -369,14 +356,8 @@ def preset_settings(name, task_files, *flags):
         "squad": [f"--version={name[-3:]}", f"--train_file={squad / 'train-v2.0.json'}"],
         "race": [f"--data_dir={task_files / 'RACE'}"],
     }[runner]
-    flags = [
-        *data,
-        "--model=albert-base-v2",
-        f"--spm_model_file={squad / 'questions.json'}",
-        "--output_dir=unused",
-        *flags,
-    ]
-    return fine_tuning_settings(runner, *flags)
+    model = ["--model=albert-base-v2", f"--spm_model_file={squad / 'questions.json'}"]
+    return fine_tuning_settings(runner, *data, *model, "--output_dir=unused", *flags)
 
 
 @pytest.mark.parametrize("name", TABLE_14)
@@ -402,10 +383,8 @@ def test_where_the_readme_differs(task_files):
     run, optimizer, task = preset_settings("SQuAD 2.0", task_files, "--preset=readme")
     assert (optimizer.learning_rate, run.train_batch_size, task.max_seq_length) == (5e-5, 48, 384)
     resolved = optimizer.resolved(131_000, 48, 9e-9)
-    assert (resolved.num_train_steps, resolved.num_warmup_steps) == (
-        5458,
-        545,
-    )  # two epochs, a tenth
+    # Two epochs, a tenth.
+    assert (resolved.num_train_steps, resolved.num_warmup_steps) == (5458, 545)
     run, optimizer, _ = preset_settings("RACE", task_files, "--preset=readme")
     assert (optimizer.learning_rate, run.hidden_dropout_prob) == (1e-5, 0)
 
@@ -415,11 +394,8 @@ def test_a_preset_never_overrides_a_flag(task_files):
     given += ["--num_warmup_steps=-1", "--hidden_dropout_prob=-1"]  # the defaults, but given
     for order in (["--preset=paper", *given], [*given, "--preset=paper"]):
         run, optimizer, task = preset_settings("RTE", task_files, *order)
-        assert (optimizer.learning_rate, run.train_batch_size, task.max_seq_length) == (
-            7e-5,
-            8,
-            100,
-        )
+        found = (optimizer.learning_rate, run.train_batch_size, task.max_seq_length)
+        assert found == (7e-5, 8, 100)
         assert (optimizer.num_warmup_steps, run.hidden_dropout_prob) == (None, None)
         assert (optimizer.num_train_steps, run.attention_probs_dropout_prob) == (800, 0.1)
 
@@ -437,10 +413,8 @@ def test_a_preset_without_a_row_is_refused(task_files):
 
 
 def test_medians_are_the_usual_ones():
-    runs = [
-        {"eval": {"f1": value}, "best": None, "folder": str(value)}
-        for value in (3.0, 1.0, 2.0, 10.0)
-    ]
+    values = (3.0, 1.0, 2.0, 10.0)
+    runs = [{"eval": {"f1": value}, "best": None, "folder": str(value)} for value in values]
     summary = repeated_runs.summarized(runs)
     assert summary["median"]["f1"] == 2.5
     assert summary["standard_deviation"]["f1"] == pytest.approx(statistics.stdev([3, 1, 2, 10]))

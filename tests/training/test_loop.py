@@ -8,10 +8,6 @@ import json
 import os
 import pathlib
 import shutil
-import signal
-import subprocess
-import sys
-import time
 
 import numpy as np
 import pytest
@@ -28,49 +24,66 @@ from albert_tf.training.optimizers import WarmupPolynomialDecay
 from albert_tf.training.results import describe
 from albert_tf.training.settings import OptimizerConfig, RunConfig
 from albert_tf.training.state import start_run
-from tests.helpers import ROOT, TINY, eagerly, pretrain_here, settings_here
+from tests.helpers import (
+    TINY,
+    pretrain_here,
+    random_features,
+    run_until_logged,
+    settings_here,
+    write_records,
+)
 from tests.training.test_damaged_run import assert_same_weights, lines, weights
 
 DROPOUT = ("--hidden_dropout_prob=0.1", "--attention_probs_dropout_prob=0.1")
 
 
+EVALUATED = ("--eval_batch_size=7", "--eval_every_steps=2", "--max_eval_steps=0")
+EVALUATED += ("--save_checkpoints_steps=2", "--keep_checkpoint_max=2")
+
+
+@pytest.fixture(scope="module")
+def records_file(tmp_path_factory):
+    return write_records(tmp_path_factory.mktemp("records") / "a.tfrecord", random_features(60))
+
+
+@pytest.fixture(scope="module")
+def common_flags(records_file, tmp_path_factory):
+    """The flags of a run of six steps, without --output_dir."""
+    config = tmp_path_factory.mktemp("config") / "albert_config.json"
+    config.write_text(TINY.to_json_string())
+    return [
+        *(f"--input_file={records_file}", f"--albert_config_file={config}"),
+        *("--train_batch_size=12", "--num_train_steps=6", "--num_warmup_steps=2"),
+        *("--learning_rate=0.01", "--log_every_steps=1"),
+    ]
+
+
 @pytest.fixture
-def pretrain(records_file, config_file, tmp_path):
+def pretrain(common_flags, tmp_path):
     """A function that pretrains on tiny records, in this process, and returns the run's folder."""
 
     def run(*flags, name="run"):
-        pretrain_here(*common_flags(flags), f"--output_dir={tmp_path / name}")
+        pretrain_here(*common_flags, *flags, f"--output_dir={tmp_path / name}")
         return tmp_path / name
 
-    def common_flags(flags):
-        return [
-            f"--input_file={records_file}",
-            f"--albert_config_file={config_file}",
-            *("--train_batch_size=12", "--num_train_steps=6", "--num_warmup_steps=2"),
-            *("--learning_rate=0.01", "--log_every_steps=1", *flags),
-        ]
-
-    run.flags = common_flags
     return run
 
 
-@pytest.fixture
-def eager():
-    """Without graphs, whose building takes longer than the steps of a tiny model."""
-    with eagerly():
-        yield
+@pytest.fixture(scope="module")
+def finished_run(common_flags, records_file, tmp_path_factory):
+    """The folder of a finished run with evaluations; change nothing in it."""
+    folder = tmp_path_factory.mktemp("finished") / "run"
+    evaluated = [f"--eval_file={records_file}", *EVALUATED]
+    pretrain_here(*common_flags, *evaluated, f"--output_dir={folder}")
+    return folder
 
 
 def logged(folder):
     return lines(folder / "metrics.jsonl")
 
 
-def test_a_run_writes_logs_checkpoints_results_and_model(pretrain, records_file):
-    folder = pretrain(
-        f"--eval_file={records_file}",
-        *("--eval_batch_size=7", "--eval_every_steps=2", "--max_eval_steps=0"),
-        *("--save_checkpoints_steps=2", "--keep_checkpoint_max=2"),
-    )
+def test_a_run_writes_logs_checkpoints_results_and_model(finished_run):
+    folder = finished_run
     steps = logged(folder)
     assert [line["step"] for line in steps] == [1, 2, 3, 4, 5, 6]
     for line in steps:
@@ -95,18 +108,17 @@ def test_a_run_writes_logs_checkpoints_results_and_model(pretrain, records_file)
     assert load_pretrained(folder).config.hidden_size == TINY.hidden_size
 
 
-def test_a_seed_of_0_is_a_seed(pretrain):
+def test_a_seed_of_0_is_a_seed(pretrain, eager):
     assert (pretrain("--stop_after_steps=1", "--seed=0") / "checkpoints").exists()
 
 
-def test_evaluation_does_not_depend_on_the_batch(pretrain, records_file):
-    folder = pretrain("--stop_after_steps=1")
+def test_evaluation_does_not_depend_on_the_batch(finished_run, records_file, tmp_path):
     results = []
     for size in (4, 7, 60):
         evaluated = pretrain_here(
-            f"--init_checkpoint={folder}",
+            f"--init_checkpoint={finished_run}",
             f"--eval_file={records_file}",
-            f"--output_dir={folder.parent / f'eval-{size}'}",
+            f"--output_dir={tmp_path / f'eval-{size}'}",
             *("--do_train=false", f"--eval_batch_size={size}", "--max_eval_steps=0"),
         )
         results.append(evaluated["eval"])
@@ -178,27 +190,13 @@ def test_steps_per_loop_changes_nothing(pretrain):
 
 
 @pytest.mark.parametrize("shuffle", ["true", pytest.param("false", marks=pytest.mark.rare)])
-def test_a_killed_run_is_resumed_bit_for_bit(pretrain, tmp_path, shuffle):
+def test_a_killed_run_is_resumed_bit_for_bit(pretrain, common_flags, tmp_path, shuffle):
     flags = ["--num_train_steps=40", "--save_checkpoints_steps=3", "--deterministic", *DROPOUT]
     flags += ["--log_every_steps=2", f"--shuffle={shuffle}"]  # logs and checkpoints out of step
     whole = pretrain(*flags, name="whole")
     folder = tmp_path / "killed"
-    command = [sys.executable, "run_pretraining.py", *pretrain.flags(flags)]
-    process = subprocess.Popen(
-        [*command, f"--output_dir={folder}"],
-        cwd=ROOT,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    metrics = folder / "metrics.jsonl"
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and process.poll() is None:
-        if metrics.exists() and len(metrics.read_text().splitlines()) >= 5:
-            break
-        time.sleep(0.005)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert 5 <= len(metrics.read_text().splitlines()) < 20, "the run had ended before the kill"
+    run_until_logged(folder, 5, "run_pretraining.py", *common_flags, *flags)
+    assert 5 <= len(logged(folder)) < 20, "the run had ended before the kill"
     pretrain(*flags, name="killed")
     assert logged(folder) == logged(whole)
     assert_same_weights(folder, whole)
@@ -258,7 +256,7 @@ def test_a_budget_of_time_ends_a_training(pretrain, eager):
         RunConfig(output_dir="x", train_minutes=1, deterministic=True)
 
 
-def test_warm_start_from_a_shallower_model(pretrain, config_file, tmp_path):
+def test_warm_start_from_a_shallower_model(pretrain, eager, tmp_path):
     shallow = AlbertForPreTraining(TINY.replace(num_hidden_layers=1), seed=3)
     save_pretrained(shallow, tmp_path / "shallow")
     options = [f"--init_checkpoint={tmp_path / 'shallow'}", "--stop_after_steps=1"]
@@ -272,10 +270,10 @@ def test_warm_start_from_a_shallower_model(pretrain, config_file, tmp_path):
 
 
 def test_a_checkpoint_of_an_unfinished_run_comes_with_its_vocabulary(
-    pretrain, tiny_pretrained, tmp_path
+    common_flags, tiny_pretrained, tmp_path
 ):
     vocabulary = tiny_pretrained / "spiece.model"
-    state = started(pretrain.flags([f"--spm_model_file={vocabulary}"]), tmp_path / "run")
+    state = started([*common_flags, f"--spm_model_file={vocabulary}"], tmp_path / "run")
     state.checkpoints.save(0)
     weights = read_weights(tmp_path / "run" / "checkpoints" / "step-0")
     assert os.path.samefile(weights.vocabulary, tmp_path / "run" / "model" / "spiece.model")
@@ -298,8 +296,8 @@ def started(flags, folder):
         (["--num_train_steps=2", "--num_warmup_steps=0", "--stop_after_steps=1"], ""),
     ],
 )
-def test_a_schedule_without_any_learning_rate_is_warned_of(pretrain, tmp_path, flags, advice):
-    description = describe(started(pretrain.flags(flags), tmp_path / "run"))
+def test_a_schedule_without_any_learning_rate_is_warned_of(common_flags, tmp_path, flags, advice):
+    description = describe(started([*common_flags, *flags], tmp_path / "run"))
     assert (
         "NOTE      nothing is evaluated: there is no evaluation data (--eval_file)" in description
     )
@@ -308,13 +306,12 @@ def test_a_schedule_without_any_learning_rate_is_warned_of(pretrain, tmp_path, f
     assert warnings == ([nothing + advice] if advice else [])
 
 
-def test_mixed_precision_trains(pretrain):
-    exact = pretrain(name="exact")
+def test_mixed_precision_trains(pretrain, finished_run):
     for policy in ("mixed_bfloat16", "mixed_float16"):
         mixed = pretrain(f"--mixed_precision={policy}", name=policy)
-        for line, other in zip(logged(exact), logged(mixed), strict=True):
+        for line, other in zip(logged(finished_run), logged(mixed), strict=True):
             assert other["loss"] == pytest.approx(line["loss"], rel=0.02)
-        assert logged(exact)[-1]["loss"] != logged(mixed)[-1]["loss"]
+        assert logged(finished_run)[-1]["loss"] != logged(mixed)[-1]["loss"]
 
 
 def test_a_step_without_enough_memory_is_rejected_before_the_folder_is_written(
@@ -332,13 +329,13 @@ def test_a_step_without_enough_memory_is_rejected_before_the_folder_is_written(
     assert not os.path.exists(tmp_path / "run")
 
 
-def test_a_loss_that_is_not_finite_stops_the_run(pretrain, tmp_path):
+def test_a_loss_that_is_not_finite_stops_the_run(pretrain, eager, tmp_path):
     with pytest.raises(UserError, match="the loss is nan between steps .* lower --learning_rate"):
         pretrain("--learning_rate=1e30", "--save_checkpoints_steps=1", "--optimizer=adamw")
     assert os.path.exists(tmp_path / "run" / "checkpoints" / "step-1.index")
 
 
-def test_an_unfinished_run_can_be_loaded_and_a_line_says_so(pretrain, capfd):
+def test_an_unfinished_run_can_be_loaded_and_a_line_says_so(pretrain, eager, capfd):
     folder = pretrain("--stop_after_steps=2")
     finished = load_pretrained(folder / "model")
     load_pretrained(folder)
@@ -353,7 +350,7 @@ def test_an_unfinished_run_can_be_loaded_and_a_line_says_so(pretrain, capfd):
 
 
 @pytest.mark.rare
-def test_a_resumed_run_repeats_only_an_evaluation_that_a_kill_lost(pretrain, records_file):
+def test_a_resumed_run_repeats_only_an_evaluation_that_a_kill_lost(pretrain, eager, records_file):
     flags = [f"--eval_file={records_file}", "--eval_every_steps=3", "--save_checkpoints_steps=3"]
     folder = pretrain(*flags, "--stop_after_steps=3")
     before = (folder / "eval_metrics.jsonl").read_text()
@@ -368,11 +365,13 @@ def test_a_resumed_run_repeats_only_an_evaluation_that_a_kill_lost(pretrain, rec
 
 
 def test_the_same_command_on_a_finished_run_keeps_its_times_and_says_that_nothing_is_left(
-    pretrain, capfd
+    pretrain, finished_run, records_file, tmp_path, capfd
 ):
-    times = []
-    for _ in range(2):
-        results = json.loads((pretrain() / "results.json").read_text())
-        times.append((results["seconds"], results["steps_in_this_process"]))
-    assert times[0] == times[1] and times[0][1] > 0
+    shutil.copytree(finished_run, tmp_path / "run")
+    folder = pretrain(f"--eval_file={records_file}", *EVALUATED)
+    before, after = (
+        json.loads((run / "results.json").read_text()) for run in (finished_run, folder)
+    )
+    for name in ("seconds", "steps_in_this_process"):
+        assert before[name] == after[name] > 0
     assert "the last one: nothing is left to train" in capfd.readouterr().out

@@ -230,9 +230,15 @@ def random_questions(seed, num_questions=9):
 
 
 def windows_of(words, questions, doc_stride=4):
-    return make_windows(
-        WindowSettings(words, LENGTH - 2, doc_stride, 4), list(enumerate(questions))
-    )
+    settings = WindowSettings(words, LENGTH - 2, doc_stride, 4)
+    return make_windows(settings, list(enumerate(questions)))
+
+
+def spans_v1(table, logits, **changes):
+    """The candidates of a model of SQuAD 1.1 with these logits of starts and ends."""
+    outputs = dict(zip(squad_answers.V1_OUTPUTS, logits, strict=True))
+    sizes = {"n_best_size": N_BEST, "max_answer_length": MAX_ANSWER, **changes}
+    return candidate_spans(table, outputs, **sizes)
 
 
 def is_valid(table, window, start, end):
@@ -302,12 +308,7 @@ def test_candidates_v1_equal_naive_search(words, seed, monkeypatch):
                 found.append((question, window, start, end, *scores))
     expected = naive_answers(questions, table, found)
 
-    spans = candidate_spans(
-        table,
-        {"start_logits": starts, "end_logits": ends},
-        n_best_size=N_BEST,
-        max_answer_length=MAX_ANSWER,
-    )
+    spans = spans_v1(table, (starts, ends))
     check_answers(questions, best_answers(questions, spans, N_BEST), expected)
 
 
@@ -352,20 +353,13 @@ def v1_answers(table, questions, starts, ends, length=LENGTH, n_best_size=4):
     for side, values in enumerate((starts, ends)):
         for (window, piece), value in values.items():
             logits[side, window, piece] = value
-    spans = candidate_spans(
-        table,
-        dict(zip(squad_answers.V1_OUTPUTS, logits, strict=True)),
-        n_best_size=n_best_size,
-        max_answer_length=5,
-    )
+    spans = spans_v1(table, logits, n_best_size=n_best_size, max_answer_length=5)
     return best_answers(questions, spans, n_best_size)
 
 
 def test_padding_is_no_candidate(words):
-    questions = [
-        asked("cat", context="the cat sat"),
-        asked("dog", context="a dog ran away", id="2"),
-    ]
+    contexts = ("the cat sat", "a dog ran away")
+    questions = [asked("cat", context=text, id=text) for text in contexts]
     table = windows_of(words, questions)
     real = {(0, 5): 3.0, (1, 5): 4.0}
     padding = {(0, 7 + k): 9.0 for k in range(6)}
@@ -383,9 +377,8 @@ def test_question_and_special_pieces_are_no_answers(words):
     [[best, *_]] = v1_answers(table, questions, better | {(0, 5): 1.0}, better | {(0, 6): 1.0})
     assert best.text == "cat sat"
     # They take up places among the best, as in the original: then nothing is left.
-    [answers] = v1_answers(
-        table, questions, better | {(0, 5): 1.0}, better | {(0, 6): 1.0}, n_best_size=3
-    )
+    sides = better | {(0, 5): 1.0}, better | {(0, 6): 1.0}
+    [answers] = v1_answers(table, questions, *sides, n_best_size=3)
     assert answers == [Answer("", -1e6, -1e6, 1.0, 0, 0)]
 
 
@@ -393,9 +386,8 @@ def test_answer_never_ends_in_white_space(characters):
     questions = [SquadQuestion("q1", "x", "cat  sat")]
     table = make_windows(WindowSettings(characters, 20, 9, 9), list(enumerate(questions)))
     # [CLS] ▁ x [SEP] ▁ c a t ▁ s a t [SEP]: from the first marker to the second, and the second alone.
-    [answers] = v1_answers(
-        table, questions, {(0, 4): 5.0, (0, 8): 9.0}, {(0, 8): 5.0, (0, 9): 1.0}, n_best_size=2
-    )
+    sides = {(0, 4): 5.0, (0, 8): 9.0}, {(0, 8): 5.0, (0, 9): 1.0}
+    [answers] = v1_answers(table, questions, *sides, n_best_size=2)
     assert [(a.text, a.start_char, a.end_char) for a in answers] == [("s", 5, 6), ("cat", 0, 3)]
 
 
@@ -456,12 +448,7 @@ def test_ensemble_of_one_changes_nothing(words):
     questions = random_questions(1)
     table = windows_of(words, questions)
     logits = rng.normal(size=(2, len(table), LENGTH)).astype(np.float32)
-    spans = candidate_spans(
-        table,
-        dict(zip(squad_answers.V1_OUTPUTS, logits, strict=True)),
-        n_best_size=N_BEST,
-        max_answer_length=MAX_ANSWER,
-    )
+    spans = spans_v1(table, logits)
     assert listed(combine([spans])) == listed(spans)
     assert listed(combine([spans, spans])) == listed(spans)
 
@@ -488,25 +475,15 @@ def test_what_the_files_hold():
     nbest = json.loads(json.dumps(with_odds.nbest()))
     assert [answer["text"] for answer in nbest["a"]] == ["cat", "the cat"]
     assert nbest["a"][0]["probability"] == pytest.approx(1 / (1 + math.exp(-1)))
-    assert nbest["b"] == [
-        {
-            "text": "dog",
-            "start_log_prob": 0.0,
-            "end_log_prob": 0.0,
-            "probability": 1.0,
-            "start_char": 2,
-            "end_char": 5,
-        }
-    ]
+    places = {"start_char": 2, "end_char": 5, "start_log_prob": 0.0, "end_log_prob": 0.0}
+    assert nbest["b"] == [{"text": "dog", "probability": 1.0, **places}]
 
 
 def test_predictions_at_the_best_threshold_reach_the_best_score(words):
     rng = np.random.default_rng(3)
-    questions = [
-        asked(*["cat"] * (number % 2), context="the cat sat", id=f"q{number}")
-        for number in range(20)
-    ]
-    spans = spans_of([(q, 4, 7, 0, 0) for q in range(20)], rng.normal(size=20))
+    many = range(20)
+    questions = [asked(*["cat"] * (q % 2), context="the cat sat", id=f"q{q}") for q in many]
+    spans = spans_of([(q, 4, 7, 0, 0) for q in many], rng.normal(size=20))
     answers = Answers(questions, best_answers(questions, spans, 20), spans.null_odds)
     best = score_v2(questions, answers.texts(), answers.null_odds_by_id(), 1.0)
     written = answers.texts(best["best_f1_thresh"])
@@ -534,9 +511,8 @@ def test_real_predictions_of_squad_1(squad):
 
 
 def test_real_predictions_of_squad_2(squad):
-    questions = read_squad(
-        str(squad / "dev-v2.0.rebuilt.json"), version="2.0", flag="x", need_answers=True
-    )
+    path = str(squad / "dev-v2.0.rebuilt.json")
+    questions = read_squad(path, version="2.0", flag="x", need_answers=True)
     given = read_predictions(squad, "v2.0-predictions.json")
     result = score_v2(questions, given, read_predictions(squad, "v2.0-null-odds.json"), 1.0)
     expected = {

@@ -6,6 +6,7 @@ import pytest
 
 from albert_tf.core.errors import UserError
 from albert_tf.tasks.squad.questions import SquadQuestion, read_squad
+from tests.helpers import error_of
 
 
 def squad_file(*questions, context="the cat sat on the mat"):
@@ -108,12 +109,9 @@ def with_answer(text, start):
 )  # fmt: skip
 def test_wrong_files(tmp_path, content, expected):
     path = write(tmp_path, content)
-    with pytest.raises(UserError) as error:
-        read(path)
-    message = str(error.value)
+    message = error_of(read, path)
     assert message.startswith(f"--predict_file={path}: ")
     assert expected in message
-    assert "\n" not in message
 
 
 def test_impossible_question_with_answers(tmp_path):
@@ -124,10 +122,8 @@ def test_impossible_question_with_answers(tmp_path):
 
 def test_file_that_does_not_exist(tmp_path):
     path = str(tmp_path / "none.json")
-    with pytest.raises(UserError) as error:
-        read(path)
     expected = f"--predict_file={path}: cannot be read (No such file or directory)"
-    assert str(error.value) == expected
+    assert error_of(read, path) == expected
 
 
 def test_unknown_version(tmp_path):

@@ -47,6 +47,10 @@ def answer_text(table, window, context):
     ]
 
 
+# Room for 4 tokens of the context beside [CLS] who sat [SEP] [SEP].
+SMALL = {"max_seq_length": 9, "doc_stride": 3, "max_query_length": 2}
+
+
 # --- Windows ---
 
 
@@ -69,10 +73,7 @@ def test_one_window_by_hand(words):
 
 def test_windows_overlap_by_hand(words):
     context = "the cat sat on the mat then slept"
-    # Room for 4 pieces of the context beside [CLS] who sat [SEP] [SEP].
-    table = windows_of(
-        words, question(context, "mat then"), max_seq_length=9, doc_stride=3, max_query_length=2
-    )
+    table = windows_of(words, question(context, "mat then"), **SMALL)
     assert [pieces(words, table, row) for row in range(len(table))] == [
         "[CLS] who sat [SEP] the cat sat on [SEP]",
         "[CLS] who sat [SEP] on the mat then [SEP]",
@@ -100,21 +101,13 @@ def test_windows_overlap_by_hand(words):
     ],
 )
 def test_a_window_is_trained_on_what_it_holds_whole(words, answer, expected):
-    table = windows_of(
-        words,
-        question("the cat sat on the mat then slept", answer),
-        max_seq_length=9,
-        doc_stride=3,
-        max_query_length=2,
-    )
+    table = windows_of(words, question("the cat sat on the mat then slept", answer), **SMALL)
     assert labels(table) == expected
 
 
 def test_stride_beyond_the_window_leaves_no_gap(words):
     context = "the cat sat on the mat then slept"
-    table = windows_of(
-        words, question(context, "mat"), max_seq_length=9, doc_stride=100, max_query_length=2
-    )
+    table = windows_of(words, question(context, "mat"), **{**SMALL, "doc_stride": 100})
     assert [pieces(words, table, row) for row in range(len(table))] == [
         "[CLS] who sat [SEP] the cat sat on [SEP]",
         "[CLS] who sat [SEP] the mat then slept [SEP]",
@@ -123,15 +116,14 @@ def test_stride_beyond_the_window_leaves_no_gap(words):
 
 def test_context_that_just_fits_has_one_window(words):
     context = "the cat sat on"
-    exact = windows_of(words, question(context, "cat"), max_seq_length=9, max_query_length=2)
-    more = windows_of(words, question(context, "cat"), max_seq_length=8, max_query_length=2)
-    assert (len(exact), len(more)) == (1, 2)
+    for length, count in ((9, 1), (8, 2)):
+        sizes = {**SMALL, "max_seq_length": length}
+        assert len(windows_of(words, question(context, "cat"), **sizes)) == count
 
 
 def test_long_question_loses_its_end(words):
-    table = windows_of(
-        words, question("the cat", "cat", text="who sat on the mat"), max_query_length=3
-    )
+    long = question("the cat", "cat", text="who sat on the mat")
+    table = windows_of(words, long, max_query_length=3)
     assert pieces(words, table, 0) == "[CLS] who sat on [SEP] the cat [SEP]"
     assert table.uncut_lengths["max_query_length"].tolist() == [5]
 

@@ -7,6 +7,7 @@ import pytest
 from albert_tf.core.errors import UserError
 from albert_tf.tasks.tagging import conll
 from albert_tf.tasks.tagging.conll import Sentence
+from tests.helpers import error_of
 
 TWO = "EU B-ORG\nrejects O\n\nPeter I-PER\nBlackburn I-PER\n"
 
@@ -131,9 +132,9 @@ def test_a_file_to_predict_for_needs_no_tags(tmp_path):
     ],
 )
 def test_wrong_files_are_refused_in_one_line(tmp_path, text, columns, message):
-    with pytest.raises(UserError) as error:
-        read(tmp_path, text, **columns)
-    assert str(error.value) == message.format(path=tmp_path / "words.conll")
+    assert error_of(read, tmp_path, text, **columns) == message.format(
+        path=tmp_path / "words.conll"
+    )
 
 
 def test_an_unknown_type_names_its_line(tmp_path):
