@@ -80,8 +80,8 @@ class RunState:
         return float(self._schedule(step))
 
     def learns(self) -> bool:
-        """Whether any training step has a learning rate above 0."""
-        steps = min(self.last_step, self.optimizer_config.num_train_steps)
+        """Whether any training step, of the first million, has a learning rate above 0."""
+        steps = min(self.last_step, self.optimizer_config.num_train_steps, 1_000_000)
         return bool(tf.reduce_any(self._schedule.at(tf.range(steps)) > 0))
 
     @property
