@@ -87,7 +87,7 @@ class LineTokenizer:
     def encode(self, lines: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """The ids of all lines one after the other, int32 [ids], and their number in each line, int64 [lines]."""
         ids, lengths = [np.empty(0, np.int32)], [np.empty(0, np.int64)]
-        for start in range(0, len(lines), _LINES_TOGETHER):
+        for start in range(0, max(1, len(lines)), _LINES_TOGETHER):  # no lines compile the loop
             ids_of_batch, lengths_of_batch = self._encode(lines[start : start + _LINES_TOGETHER])
             ids.append(ids_of_batch)
             lengths.append(lengths_of_batch)
