@@ -147,7 +147,8 @@ def libraries() -> Figure:
 def latency() -> Figure:
     """Milliseconds of a call of every engine, for one text of three lengths."""
     results = _speed()
-    values = {who: results.values(f"engines.{who}") for who in reversed(engines.ENGINES)}
+    every = {who: results.values(f"engines.{who}") for who in reversed(engines.ENGINES)}
+    values = {who: measured for who, measured in every.items() if measured}
     sizes = [f"{batch}x{length}" for batch, length in engines.SIZES if batch == 1]
     figure, (panels,) = new_figure(len(sizes), width=3.1, height=3.1, sharey=True)
     for axes, size in zip(panels, sizes, strict=True):
