@@ -72,7 +72,7 @@ def test_hidden_states_and_attention_have_the_shapes_that_the_page_names(run):
 
 def test_a_head_of_the_library_is_saved_with_what_it_has_learned(run):
     values, folder = run
-    loaded = load_pretrained(folder / "runs" / "reviews")
+    loaded = load_pretrained(folder / "my_reviews")
     assert loaded.config.labels == ("bad", "fair", "good")
     for name, variable in loaded.named_variables().items():
         np.testing.assert_array_equal(variable, values["classifier"].named_variables()[name])
