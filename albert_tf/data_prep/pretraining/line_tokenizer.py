@@ -97,7 +97,7 @@ class LineTokenizer:
         if not self._tables:
             ids_of_lines = self._tokenizer.encode_batch(lines)
             lengths = np.array([*map(len, ids_of_lines)], np.int64)
-            return np.concatenate(ids_of_lines), lengths
+            return np.concatenate([np.empty(0, np.int32), *ids_of_lines]), lengths
         words_of_lines = [self._tokenizer.clean(line).split() for line in lines]
         words = [word for words in words_of_lines for word in words]
         self._learn(words)
