@@ -175,7 +175,9 @@ def test_texts_that_are_cut_are_counted_once(finished, monkeypatch, capsys):
     assert len(output.out.splitlines()) == 3
     speed, cut = output.err.splitlines()
     assert re.fullmatch(r"3 lines, \d+\.\d per second", speed)
-    assert cut == "3 texts, 1 of them (33 %) cut at --max_seq_length=34; 95 % have at most 35 tokens"
+    assert (
+        cut == "3 texts, 1 of them (33 %) cut at --max_seq_length=34; 95 % have at most 35 tokens"
+    )
 
 
 def test_predict_warns_once_of_texts_that_are_cut_or_empty(finished):
