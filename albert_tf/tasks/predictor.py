@@ -26,9 +26,8 @@ Item = str | Mapping[str, Any]
 Answer = dict[str, Any]
 
 _LENGTHS_ARE_MULTIPLES_OF = 8  # so that there are few shapes
-_TOKENS_OF_BATCH = (
-    2048  # larger batches are not faster per token: their activations leave the caches
-)
+# Bounds the memory of a batch.
+_TOKENS_OF_BATCH = 2048
 
 
 class Model(Protocol):
