@@ -349,17 +349,13 @@ class Metrics:
         return "\n".join(lines) + "\n"
 
 
-def _json(content: bytes) -> dict[str, Any]:
-    return files.parse_json(content, "request")
-
-
 class Server(ThreadingHTTPServer):
     """A server of a model on this machine; port 0 selects a free one."""
 
     request_queue_size = 1024  # connections that the system keeps until they are accepted
 
     def __init__(self, model, name: str, version: str, port: int, limits: LimitSettings):
-        self.model, self.version, self.limits = model, version, limits
+        self.model, self.name, self.version, self.limits = model, name, version, limits
         self.batches = Batches(model, limits)
         self.metrics = Metrics()
         self.urls = (f"/v1/models/{name}", f"/v1/models/{name}/versions/{version}")
@@ -479,11 +475,10 @@ class Handler(BaseHTTPRequestHandler):
         self.close_connection |= (
             "Content-Length" in self.headers or "Transfer-Encoding" in self.headers
         )
-        name, version = self.server.urls[0].rpartition("/")[2], self.server.version
         if self.path == "/metrics":
             self.answer(200, self.server.metrics.text(self.server.batches.num_batches))
             return
-        if found := v2_route.state(self.path, name, version):
+        if found := v2_route.state(self.path, self.server.name, self.server.version):
             self.answer(200, found)
             return
         if self.path not in self.server.urls:
@@ -523,8 +518,7 @@ class Handler(BaseHTTPRequestHandler):
         """The answer to the body of a request."""
         server = self.server
         paths = [f"{url}:predict" for url in server.urls]
-        name = server.urls[0].rpartition("/")[2]
-        v2_path = f"{v2_route.PREFIX}models/{name}/infer"
+        v2_path = f"{v2_route.PREFIX}models/{server.name}/infer"
         if self.path not in [*paths, embeddings_route.PATH, v2_path]:
             known = f"{paths[0]}, {v2_path} or {embeddings_route.PATH}"
             raise RequestError(f"expected POST {known}", 404)
@@ -534,21 +528,20 @@ class Handler(BaseHTTPRequestHandler):
                 most = server.limits.max_instances
                 outputs_of, signatures = server.batches.outputs, list(server.model.signatures)
                 return embeddings_route.answer(
-                    content, signatures, outputs_of, model=name, most_texts=most
+                    content, signatures, outputs_of, model=server.name, most_texts=most
                 )
             with server.parsing:
-                read = v2_route.request_of if self.path == v2_path else _json
-                request = read(content)
+                request = files.parse_json(content, "request")
+                if self.path == v2_path:
+                    request = v2_route.request_of(request)
                 signature_name, inputs, in_rows = parse(server.model, request, server.limits)
             outputs = server.batches.outputs(signature_name, inputs)
-            if (
-                signature_name == "tokenization_info"
-            ):  # without the folder, which is nobody's business
+            if signature_name == "tokenization_info":  # the folder is nobody's business
                 file = os.path.basename(outputs["vocab_file"].item())
                 outputs["vocab_file"] = np.array(file, object)
             if self.path == v2_path:
                 check_outputs(outputs, server.limits)
-                return v2_route.answer(outputs, listed, name, server.version)
+                return v2_route.answer(outputs, listed, server.name, server.version)
             return answer_of(outputs, in_rows, server.limits)
         except UserError:
             raise

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from albert_tf.core import files
 from albert_tf.core.errors import UserError, shortened
 
 PREFIX = "/v2/"
@@ -26,9 +25,8 @@ def state(path: str, model: str, version: str) -> dict[str, Any] | None:
     return answers.get(path)
 
 
-def request_of(content: bytes) -> dict[str, Any]:
+def request_of(request: Mapping[str, Any]) -> dict[str, Any]:
     """The same request for /v1/models/NAME:predict; the parameter `signature_name` selects a signature."""
-    request = files.parse_json(content, "request")
     tensors = request.get("inputs")
     if not isinstance(tensors, list) or not all(
         isinstance(tensor, dict) and {"name", "shape", "data"} <= tensor.keys()

@@ -217,6 +217,15 @@ class Engine(NamedTuple):
 
 
 _ONNX_RUNTIME, _OPENVINO = ("onnx", "onnxruntime"), ("onnx", "openvino")
+
+
+def _of_int8(
+    title: str, run: Callable, export: str, needs: tuple[str, ...], precision: str
+) -> Engine:
+    """An engine that reads an export in int8."""
+    return Engine(title, functools.partial(run, name=export), (export,), needs, precision=precision)
+
+
 ENGINES: Mapping[str, Engine] = {
     "saved_model": Engine("SavedModel, ids", _saved_model, (EXPORT,)),
     "saved_model_strings": Engine(
@@ -237,19 +246,15 @@ ENGINES: Mapping[str, Engine] = {
         precision="TFLite int8",
     ),
     "onnx_runtime": Engine("ONNX in ONNX Runtime", _onnx_runtime, (ONNX_EXPORT,), _ONNX_RUNTIME),
-    "onnx_runtime_int8": Engine(
-        "ONNX `int8` in ONNX Runtime",
-        functools.partial(_onnx_runtime, name=INT8_EXPORT),
-        (INT8_EXPORT,),
-        _ONNX_RUNTIME,
-        precision="int8",
+    "onnx_runtime_int8": _of_int8(
+        "ONNX `int8` in ONNX Runtime", _onnx_runtime, INT8_EXPORT, _ONNX_RUNTIME, "int8"
     ),
-    "onnx_runtime_static": Engine(
+    "onnx_runtime_static": _of_int8(
         "ONNX `int8`, calibrated, in ONNX Runtime",
-        functools.partial(_onnx_runtime, name=STATIC_INT8_EXPORT),
-        (STATIC_INT8_EXPORT,),
+        _onnx_runtime,
+        STATIC_INT8_EXPORT,
         _ONNX_RUNTIME,
-        precision="int8, calibrated",
+        "int8, calibrated",
     ),
     "openvino": Engine(
         "ONNX in OpenVINO, its default precision",
@@ -264,19 +269,13 @@ ENGINES: Mapping[str, Engine] = {
         (ONNX_EXPORT,),
         _OPENVINO,
     ),
-    "openvino_int8": Engine(
-        "ONNX `int8` in OpenVINO",
-        functools.partial(_openvino, name=INT8_EXPORT),
-        (INT8_EXPORT,),
-        _OPENVINO,
-        precision="int8",
-    ),
-    "openvino_static": Engine(
+    "openvino_int8": _of_int8("ONNX `int8` in OpenVINO", _openvino, INT8_EXPORT, _OPENVINO, "int8"),
+    "openvino_static": _of_int8(
         "ONNX `int8`, calibrated, in OpenVINO",
-        functools.partial(_openvino, name=STATIC_INT8_EXPORT),
-        (STATIC_INT8_EXPORT,),
+        _openvino,
+        STATIC_INT8_EXPORT,
         _OPENVINO,
-        precision="int8, calibrated",
+        "int8, calibrated",
     ),
     "transformers": Engine(
         "transformers, PyTorch without compilation",

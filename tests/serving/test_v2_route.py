@@ -110,10 +110,10 @@ def test_state_and_metrics(ask):
 )
 def test_a_wrong_tensor_is_named(tensor):
     with pytest.raises(UserError):
-        v2_route.request_of(json.dumps({"inputs": [tensor]}).encode())
+        v2_route.request_of({"inputs": [tensor]})
 
 
 def test_data_gets_its_shape():
     tensor = {"name": "ids", "shape": [2, 3], "data": [1, 2, 3, 4, 5, 6]}
-    request = v2_route.request_of(json.dumps({"inputs": [tensor]}).encode())
+    request = v2_route.request_of({"inputs": [tensor]})
     assert request == {"inputs": {"ids": [[1, 2, 3], [4, 5, 6]]}}
