@@ -80,17 +80,15 @@ def check_refusal(name: str, outcome: Outcome, other: Outcome) -> None:
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in WRITE_FILES])
 def test_a_folder_in_use_is_rejected_and_stays_as_it_is(name, inputs, tmp_path):
-    (folder,) = [
-        str(argument).partition("=")[2]
-        for argument in PROGRAMS[name].command(inputs, tmp_path)
-        if str(argument).startswith("--output_dir=")
-    ]
+    words = map(str, PROGRAMS[name].command(inputs, tmp_path))
+    (flag,) = [word for word in words if word.startswith(("--output_dir=", "--write_records="))]
+    folder = flag.partition("=")[2]
     with locked(folder):
         outcome = run(name, inputs, tmp_path)
         assert os.listdir(folder) == [".lock"]
     assert outcome.status == 1
     (line,) = outcome.errors
-    assert f"--output_dir={folder} is in use by " in line and f"(process {os.getpid()} on" in line
+    assert f"{flag} is in use by " in line and f"(process {os.getpid()} on" in line
 
 
 def test_a_run_can_go_on_when_the_process_that_had_its_folder_is_killed(inputs, tmp_path):

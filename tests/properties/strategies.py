@@ -1,6 +1,10 @@
 """Texts and JSON as nobody writes them, and as everybody does."""
 
+from hypothesis import settings
 from hypothesis import strategies as st
+
+# For tests in which an example takes a large part of a second.
+FEWER = settings(max_examples=min(200, settings.default.max_examples))
 
 # Separators of lines that are not "\n", spaces, marks, directions, what normalization changes, and what ends C strings.
 ODD = [

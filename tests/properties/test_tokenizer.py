@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from albert_tf.data_prep.pretraining.line_tokenizer import LineTokenizer
 from albert_tf.serving.in_graph.tokenizer import graph_tokenizer_with_offsets
 from albert_tf.text.tokenizer import MARKER, clean_text, clean_with_origins
-from tests.properties.strategies import LINES, SENTENCES, TEXTS
+from tests.properties.strategies import FEWER, LINES, SENTENCES, TEXTS
 
 
 @given(TEXTS, st.booleans())
@@ -74,6 +74,7 @@ def _is_old(text: str) -> bool:
     return all(unicodedata.ucd_3_2_0.category(char) != "Cn" for char in text)
 
 
+@FEWER
 @given(texts=st.lists(SENTENCES.filter(_is_old), min_size=1, max_size=8))
 def test_inside_a_graph_ids_and_offsets_are_the_same(graph, tokenizer, texts):
     columns = graph.encode_with_offsets(tf.constant([text.encode() for text in texts]))
