@@ -24,11 +24,13 @@ from lab.benchmarks import report as speed
 from lab.experiments import declarations, report, verdicts
 from lab.experiments.recorded import read_result
 from lab.plots import COLORS, new_figure
+from lab.small_tasks import report as small
 
 ROOT = pathlib.Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "pictures"
 SPEED = ROOT / "lab" / "benchmarks" / "results" / "2026-11-22" / "results.json"
 EXPERIMENTS = ROOT / "lab" / "experiments" / "results"
+SMALL_TASKS = ROOT / "docs" / "results" / "small_tasks.json"
 GRAY = "#777777"
 VERDICTS = {verdicts.AGREES: "#2a7f4f", verdicts.DISAGREES: "#b3261e", verdicts.TOO_SMALL: GRAY}
 UNITS = {"roughness": "ratio", "speedup": "times", "speedup_same_shape": "times"}
@@ -94,15 +96,8 @@ def sharing() -> Figure:
         count = read_result(str(path))["measures"]["parameters"]["paper"]
         for layer, color in enumerate(colors):
             axes.add_patch(Rectangle((0.1, layer), 0.8, 0.8, facecolor=color))
-            axes.text(
-                0.5,
-                layer + 0.38,
-                f"layer {layer + 1}",
-                ha="center",
-                va="center",
-                color="white",
-                fontsize=8,
-            )
+            style = {"ha": "center", "va": "center", "color": "white", "fontsize": 8}
+            axes.text(0.5, layer + 0.38, f"layer {layer + 1}", **style)
         axes.set(xlim=(0, 1), ylim=(-0.2, 12.2))
         axes.set_title(f"{titles[name]}\n{count:,} parameters")
         axes.axis("off")
@@ -144,6 +139,13 @@ def libraries() -> Figure:
     return speed.draw_steps(_speed())
 
 
+def small_tasks() -> Figure:
+    """Every small task of docs/results/small_models.md: pretrained, from random weights, baselines."""
+    figure = small.draw(files.read_json(str(SMALL_TASKS))["tasks"])
+    figure.suptitle("Small models, fine-tuned: median and range of up to three seeds")
+    return figure
+
+
 def latency() -> Figure:
     """Milliseconds of a call of every engine, for one text of three lengths."""
     results = _speed()
@@ -175,16 +177,8 @@ def claims() -> Figure:
     for number, (_, claim, verdict) in enumerate(judged):
         color = VERDICTS[verdict.word]
         fill = "full" if verdict.half is not None else "none"
-        axes.errorbar(
-            verdict.difference,
-            number,
-            xerr=verdict.half,
-            fmt="o",
-            ms=3.5,
-            lw=1.4,
-            color=color,
-            fillstyle=fill,
-        )
+        style = {"fmt": "o", "ms": 3.5, "lw": 1.4, "color": color, "fillstyle": fill}
+        axes.errorbar(verdict.difference, number, xerr=verdict.half, **style)
         for limit in {"near": (-1, 1), "at_most": (1,)}.get(claim.compared[0], ()):
             axes.plot(
                 limit * claim.within, number, "|", color="black", ms=7
@@ -276,6 +270,7 @@ PICTURES: dict[str, Callable[[], Figure]] = {
     "packing": packing,
     "libraries": libraries,
     "latency": latency,
+    "small_tasks": small_tasks,
     "claims": claims,
     "width_or_sharing": width_or_sharing,
 }

@@ -6,6 +6,8 @@ import statistics
 from collections.abc import Mapping
 from typing import Any
 
+from matplotlib.figure import Figure
+
 from albert_tf.core import files
 from albert_tf.core.tables import table
 from lab.plots import COLORS, new_figure, save
@@ -13,7 +15,8 @@ from lab.small_tasks.baselines import TITLES
 from lab.small_tasks.tasks import TASKS
 
 RESULTS_FILE, TABLE_FILE, PLOT_FILE = "results.json", "table.md", "plot.png"
-KINDS = {"random": "random weights", "model": "the model"}
+KINDS = {"random": "random weights", "model": "pretrained"}
+STYLES = list(zip((*TITLES, *KINDS), "|xD^oo", (5, 4, 2, 3, 1, 0), strict=True))  # marker, color
 _NOTES = """Scores in percent; with several seeds, the median (least to greatest). The majority class of several labels
 are the frequencies of the labels. The similarity is that of TF-IDF, without training. The linear model is a logistic
 regression (for scores: ridge regression) on TF-IDF of the texts, or on features of the words; if there are several, it
@@ -28,7 +31,7 @@ def write(folder: pathlib.Path, about: Mapping[str, Any]) -> None:
     text = "\n".join([*results_table(results), "", _NOTES, ""])
     files.write_bytes(str(folder / TABLE_FILE), text.encode())
     if results:
-        draw(results, folder / PLOT_FILE)
+        save(draw(results), folder / PLOT_FILE)
 
 
 def collect(folder: pathlib.Path) -> dict[str, dict]:
@@ -83,11 +86,9 @@ def results_table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
             cell = _cell(result["metrics"], [run["eval"] for run in runs])
             collapsed = sum("collapsed" in run for run in runs)
             cells.append(cell + f" ({collapsed} of {len(runs)} collapsed)" * bool(collapsed))
-        runs = [run for kind in kinds for run in result.get(kind, [])]
-        seconds = f"{statistics.fmean(run['seconds'] for run in runs):.0f}" if runs else ""
         seeds = max((len(result.get(kind, [])) for kind in kinds), default=0)
-        rows.append([name, ", ".join(result["metrics"]), *cells, seeds or "", seconds])
-    columns = ["task", "metrics", *groups, *map(KINDS.__getitem__, kinds), "seeds", "s per run"]
+        rows.append([name, ", ".join(result["metrics"]), *cells, result.get("seeds", seeds) or ""])
+    columns = ["task", "metrics", *groups, *map(KINDS.__getitem__, kinds), "seeds"]
     return table(" | ".join(columns), rows)
 
 
@@ -102,23 +103,23 @@ def _cell(metrics: list[str], scores: list[Mapping[str, float]]) -> str:
     return "; ".join(texts)
 
 
-def draw(results: Mapping[str, Mapping[str, Any]], path: pathlib.Path) -> None:
-    """Draws the main metric of each task: a point for each run, and one for each baseline."""
-    names = list(results)
-    figure, ((axes,),) = new_figure(1, width=7.0, height=1.4 + 0.36 * len(names))
-    styles = {**dict(zip(TITLES, "xD^v", strict=True)), "random": "o", "model": "o"}
-    for (title, marker), color in zip(styles.items(), COLORS[::-1], strict=True):
-        points = []
-        for row, name in enumerate(names):
-            result, main = results[name], results[name]["metrics"][0]
-            runs = [run["eval"] for run in result.get(title, [])]
-            scores = runs if title in KINDS else [_baseline(result, title)]
-            points += [(each[main], row) for each in scores if main in each]
-        if points:
-            label = KINDS.get(title, title)
-            axes.plot(*zip(*points, strict=True), marker, color=color, ms=5, alpha=0.8, label=label)
-    axes.set_yticks(range(len(names)), [f"{n}, {results[n]['metrics'][0]}" for n in names])
-    axes.set(xlabel="score on development or test data, percent", ylim=(len(names) - 0.5, -0.5))
+def draw(results: Mapping[str, Mapping[str, Any]]) -> Figure:
+    """The main metric of each task: the median of the runs with their range, and the baselines."""
+    figure, ((axes,),) = new_figure(1, width=7.0, height=1.4 + 0.3 * len(results))
+    for title, marker, color in STYLES:
+        label: str | None = KINDS.get(title, title)
+        for row, result in enumerate(results.values()):
+            y = row + {"random": -0.16, "model": 0.16}.get(title, 0.0)
+            main, runs = result["metrics"][0], [run["eval"] for run in result.get(title, [])]
+            every = runs or [_baseline(result, title)]
+            if scores := [one[main] for one in every if main in one]:
+                style = {"color": COLORS[color], "ms": 12 if marker == "|" else 6, "label": label}
+                axes.plot([min(scores), max(scores)], [y, y], color=COLORS[color])
+                axes.plot(statistics.median(scores), y, marker, mew=1.5, **style)
+                label = None
+    names = [f"{name}: {each['metrics'][0]}" for name, each in results.items()]
+    axes.set_yticks(range(len(names)), names)
+    axes.set(xlabel="score, percent", ylim=(len(names) - 0.5, -0.5))
     axes.grid(True)
-    figure.legend(loc="outside upper center", ncols=3)
-    save(figure, path)
+    figure.legend(loc="outside lower center", ncols=len(STYLES))
+    return figure

@@ -17,14 +17,12 @@ class Task:
     metrics: tuple[str, ...]  # those of results.json that are shown, the most important first
     max_seq_length: int
     epochs: float
-    files: Callable[
-        [pathlib.Path, pathlib.Path], Files
-    ]  # (--data_dir, folder for new files) -> flags with paths
+    # (--data_dir, folder for new files) -> flags with paths
+    files: Callable[[pathlib.Path, pathlib.Path], Files]
     baselines: tuple[Baseline, ...] = ()
     flags: Mapping[str, str] = dataclasses.field(default_factory=dict)  # also for the baselines
-    shares: Mapping[str, float] = dataclasses.field(
-        default_factory=dict
-    )  # flags, as shares of the length
+    # Flags, as shares of the length.
+    shares: Mapping[str, float] = dataclasses.field(default_factory=dict)
     optimizer: str = ""  # the optimizer and learning rate are the program's if none are given
     learning_rate: float = 0.0
     in_percent: bool = False  # whether the program's metrics are percentages

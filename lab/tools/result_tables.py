@@ -12,6 +12,7 @@ import statistics
 from albert_tf.core.tables import table
 from lab.benchmarks.report import NAMES, RunResults, inference_engines
 from lab.pages import with_table
+from lab.small_tasks.report import results_table
 
 ROOT = pathlib.Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "results"
@@ -24,8 +25,10 @@ def tables() -> dict[tuple[str, str], list[str]]:
     """Lines by page and name of the table."""
     speed = RunResults(json.loads(BENCHMARKS.read_text()))
     small = json.loads((RESULTS / "small_models.json").read_text())
+    tasks = json.loads((RESULTS / "small_tasks.json").read_text())["tasks"]
     return {
         ("serving.md", "engines"): inference_engines(speed),
+        ("small_models.md", "tasks"): results_table(tasks),
         ("small_models.md", "rates"): _learning_rates(small),
         ("small_models.md", "domain"): _second_domain(small),
         ("speed.md", "step"): _training_step(speed),
