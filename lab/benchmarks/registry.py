@@ -1,13 +1,12 @@
 """All measurements in order: the most important come first, in case the time is not enough for all of them."""
 
-from lab.benchmarks import engines, inputs, preparation, step_parts, training_step
+from lab.benchmarks import engines, inputs, preparation, training_step
 from lab.benchmarks.measure import Measurement
 
 MEASUREMENTS: tuple[Measurement, ...] = (
     *training_step.STEPS,
     *preparation.MEASUREMENTS,
     *engines.MEASUREMENTS,
-    *step_parts.MEASUREMENTS,
     *training_step.MEMORY,
 )
 

@@ -1,4 +1,4 @@
-"""Collects runs and baselines of small tasks: results.json, table.md and plot.png."""
+"""Collects runs and baselines of small tasks: results.json and table.md."""
 
 import json
 import pathlib
@@ -8,11 +8,10 @@ from typing import Any
 
 from albert_tf.core import files
 from albert_tf.core.tables import table
-from lab.plots import COLORS, new_figure, save
 from lab.small_tasks.baselines import TITLES
 from lab.small_tasks.tasks import TASKS
 
-RESULTS_FILE, TABLE_FILE, PLOT_FILE = "results.json", "table.md", "plot.png"
+RESULTS_FILE, TABLE_FILE = "results.json", "table.md"
 KINDS = {"random": "random weights", "model": "the model"}
 _NOTES = """Scores in percent; with several seeds, the median (least to greatest). The majority class of several labels
 are the frequencies of the labels. The similarity is that of TF-IDF, without training. The linear model is a logistic
@@ -21,14 +20,12 @@ is the best one."""
 
 
 def write(folder: pathlib.Path, about: Mapping[str, Any]) -> None:
-    """Writes the three files into the folder of runs and baselines; `about` is recorded, too."""
+    """Writes both files into the folder of runs and baselines; `about` is recorded, too."""
     results = collect(folder)
     content = json.dumps({**about, "tasks": results}, indent=1)
     files.write_bytes(str(folder / RESULTS_FILE), f"{content}\n".encode())
     text = "\n".join([*results_table(results), "", _NOTES, ""])
     files.write_bytes(str(folder / TABLE_FILE), text.encode())
-    if results:
-        draw(results, folder / PLOT_FILE)
 
 
 def collect(folder: pathlib.Path) -> dict[str, dict]:
@@ -100,25 +97,3 @@ def _cell(metrics: list[str], scores: list[Mapping[str, float]]) -> str:
             spread = f" ({min(values):.1f} to {max(values):.1f})" if len(values) > 1 else ""
             texts.append(text + spread)
     return "; ".join(texts)
-
-
-def draw(results: Mapping[str, Mapping[str, Any]], path: pathlib.Path) -> None:
-    """Draws the main metric of each task: a point for each run, and one for each baseline."""
-    names = list(results)
-    figure, ((axes,),) = new_figure(1, width=7.0, height=1.4 + 0.36 * len(names))
-    styles = {**dict(zip(TITLES, "xD^v", strict=True)), "random": "o", "model": "o"}
-    for (title, marker), color in zip(styles.items(), COLORS[::-1], strict=True):
-        points = []
-        for row, name in enumerate(names):
-            result, main = results[name], results[name]["metrics"][0]
-            runs = [run["eval"] for run in result.get(title, [])]
-            scores = runs if title in KINDS else [_baseline(result, title)]
-            points += [(each[main], row) for each in scores if main in each]
-        if points:
-            label = KINDS.get(title, title)
-            axes.plot(*zip(*points, strict=True), marker, color=color, ms=5, alpha=0.8, label=label)
-    axes.set_yticks(range(len(names)), [f"{n}, {results[n]['metrics'][0]}" for n in names])
-    axes.set(xlabel="score on development or test data, percent", ylim=(len(names) - 0.5, -0.5))
-    axes.grid(True)
-    figure.legend(loc="outside upper center", ncols=3)
-    save(figure, path)
