@@ -38,7 +38,6 @@ DATA_PROGRAMS = {
         "split_sentences",
         "train_sentencepiece",
         "create_pretraining_data",
-        "create_intrinsic_eval",
         "sample_corpus",
         "sample_task",
     )

@@ -301,8 +301,11 @@ def data_dir(tmp_path_factory) -> pathlib.Path:
         path = folder / "text" / f"{number}.txt"
         path.parent.mkdir(exist_ok=True)
         path.write_text(text(12) + "\n")
-    contexts = [{"context": passage(number), "qas": []} for number in range(18)]
-    squad = {"data": [{"title": "t", "paragraphs": [*contexts, contexts[0]]}]}
+    paragraphs = [
+        {"context": passage(number), "qas": [{"id": str(index), "question": "Who?"}]}
+        for index, number in enumerate((*range(18), 0))
+    ]
+    squad = {"data": [{"title": "t", "paragraphs": paragraphs}]}
     (folder / "squad").mkdir()
     (folder / "squad" / "dev-v1.1.json").write_text(json.dumps(squad))
     for number, level in enumerate(("middle", "high"), 18):

@@ -24,6 +24,7 @@ from official.common import distribute_utils
 from albert_tf import save_pretrained
 from albert_tf.data.record_metadata import shard_entry
 from albert_tf.model.heads import AlbertForPreTraining
+from lab.experiments import development_set
 from tests.helpers import (
     LENGTH,
     ROOT,
@@ -238,11 +239,14 @@ def test_passages_of_another_form(name, vocabulary, tmp_path):
     }
     path = tmp_path / "in" / "1.txt"
     path.parent.mkdir()
-    source = {"squad": f"--squad_file={path}", "race": f"--race_dir={path.parent}"}[name]
-    flags = [source, f"--output_dir={tmp_path / 'out'}", f"--spm_model_file={vocabulary}"]
+    source = {"squad": {"squad_file": str(path)}, "race": {"race_dir": str(path.parent)}}[name]
+    output_dir = str(tmp_path / "out")
+    settings = development_set.IntrinsicSettings(
+        output_dir=output_dir, spm_model_file=str(vocabulary), **source
+    )
     for content in wrong[name]:
         path.write_text(content)
-        assert str(path) in error_of(data_program_here, "create_intrinsic_eval", *flags)
+        assert str(path) in error_of(development_set.make, settings)
 
 
 # --- Standard output

@@ -5,16 +5,14 @@ import hashlib
 import itertools
 import json
 import time
-import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import sentencepiece
-
-from albert_tf.core import checksums, files
+from albert_tf.core import files
 from albert_tf.core.progress import Progress
 from albert_tf.core.workers import Workers, in_chunks
 from albert_tf.data.feature_table import FeatureTable
+from albert_tf.text.tokenizer import made_by
 
 SECONDS_BETWEEN_LINES = 5
 
@@ -80,12 +78,7 @@ def cached(
         return _made(make, description)
     with contextlib.suppress(OSError):
         files.remove_leftovers(folder)
-    made_by = {
-        "code": checksums.of_code(CODE),
-        "sentencepiece": sentencepiece.__version__,
-        "unicode": unicodedata.unidata_version,
-    }
-    readable_key = json.dumps({**key, "made_by": made_by}, indent=2, sort_keys=True) + "\n"
+    readable_key = json.dumps({**key, "made_by": made_by(CODE)}, indent=2, sort_keys=True) + "\n"
     path = f"{folder.rstrip('/')}/{hashlib.sha256(readable_key.encode()).hexdigest()[:32]}"
     table = _read(f"{path}.npz", readable_key)
     if table is not None:

@@ -1,4 +1,4 @@
-"""Inference: times a classifier of the size albert-base in every form to which it can be exported, and over HTTP.
+"""Inference: times a classifier of the size albert-base in every form to which it can be exported.
 
 All forms have the same weights. Each engine uses all cores and its defaults, unless its name says otherwise.
 """
@@ -12,7 +12,7 @@ import numpy as np
 
 from albert_tf.core import files
 from albert_tf.core.workers import num_cores
-from lab.benchmarks import libraries, measure, serving
+from lab.benchmarks import libraries, measure
 from lab.benchmarks.inputs import (
     BFLOAT16_EXPORT,
     EXPORT,
@@ -30,7 +30,6 @@ from lab.benchmarks.inputs import (
 from lab.benchmarks.measure import BenchSettings, Measurement, Values
 
 SIZES = ((1, 32), (1, 128), (8, 32), (1, 384))  # batch, length
-_HTTP_BATCHES, _HTTP_LENGTH = "1,8,32", 32
 
 MakeCall = Callable[[int, int], Callable[[], np.ndarray]]  # batch, length -> call
 
@@ -78,28 +77,6 @@ def texts_of(settings: BenchSettings, count: int, length: int) -> list[str]:
             text.append(word)
         texts.append(" ".join(text))
     return texts
-
-
-def over_http(settings: BenchSettings) -> Values:
-    """Times requests of one client to albert_tf.serve, with texts of up to 32 tokens.
-
-    Returns:
-      `batches`: by batch size, `statistics_of` the requests' seconds, and `texts_a_second`.
-    """
-    requests = serving.ServingSettings(
-        model_dir=export_path(settings),
-        input_file=text_path(settings),
-        batch_sizes=_HTTP_BATCHES,
-        seconds=max(1.0, settings.seconds / 4),
-    )
-    instances = [{"text_a": text, "text_b": ""} for text in texts_of(settings, 64, _HTTP_LENGTH)]
-    batches = {}
-    with serving.server(requests) as url:
-        for batch in requests.sizes:
-            seconds, elapsed = serving.measure(url, instances, batch, requests)
-            rate = len(seconds) * batch / elapsed
-            batches[str(batch)] = {**measure.statistics_of(seconds), "texts_a_second": rate}
-    return {"batches": batches}
 
 
 def _saved_model(settings: BenchSettings, *, name: str = EXPORT) -> MakeCall:
@@ -284,16 +261,13 @@ ENGINES: Mapping[str, Engine] = {
         libraries.NEEDS["transformers"],
     ),
 }
-MEASUREMENTS = (
-    *(
-        Measurement(
-            f"engines.{name}",
-            functools.partial(answer, who=name),
-            needs=engine.needs,
-            inputs=engine.inputs,
-            in_quick=name in ("saved_model", "transformers"),
-        )
-        for name, engine in ENGINES.items()
-    ),
-    Measurement("http", over_http, inputs=(TEXT, EXPORT)),
+MEASUREMENTS = tuple(
+    Measurement(
+        f"engines.{name}",
+        functools.partial(answer, who=name),
+        needs=engine.needs,
+        inputs=engine.inputs,
+        in_quick=name in ("saved_model", "transformers"),
+    )
+    for name, engine in ENGINES.items()
 )

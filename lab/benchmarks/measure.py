@@ -1,6 +1,6 @@
 """Measuring: settings, repeats, statistics, memory, and a separate process for each measurement.
 
-`run.py` makes every measurement with `in_process`, which starts `worker.py`. So no measurement is affected by the
+`run.py` makes every measurement with `in_process`, which starts `registry.py`. So no measurement is affected by the
 memory, compiled functions or threads of another one, and a failure or a hang affects only one measurement.
 """
 
@@ -228,7 +228,13 @@ def in_process(name: str, settings: BenchSettings, limit_seconds: float) -> Valu
     logs.mkdir(parents=True, exist_ok=True)
     answer, log = logs / f"{name}.json", logs / f"{name}.log"
     answer.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "lab.benchmarks.worker", name, json.dumps(settings.to_dict())]
+    command = [
+        sys.executable,
+        "-m",
+        "lab.benchmarks.registry",
+        name,
+        json.dumps(settings.to_dict()),
+    ]
     busy, own, start = _busy_seconds(), children_seconds(), time.monotonic()
     with open(log, "w") as file:
         options = {"env": environment(), "stderr": subprocess.STDOUT, "start_new_session": True}

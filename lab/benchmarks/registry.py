@@ -1,13 +1,22 @@
-"""All measurements in order: the most important come first, in case the time is not enough for all of them."""
+"""All measurements in order: the most important come first, in case the time is not enough for all of them.
 
-from lab.benchmarks import engines, inputs, preparation, step_parts, training_step
+As a program, makes one of them in its own process; `measure.in_process` starts it:
+
+    python -m lab.benchmarks.registry NAME SETTINGS_AS_JSON RESULT_FILE
+"""
+
+import json
+import sys
+
+from albert_tf.core import files
+from albert_tf.core.errors import UserError
+from lab.benchmarks import engines, inputs, measure, preparation, training_step
 from lab.benchmarks.measure import Measurement
 
 MEASUREMENTS: tuple[Measurement, ...] = (
     *training_step.STEPS,
     *preparation.MEASUREMENTS,
     *engines.MEASUREMENTS,
-    *step_parts.MEASUREMENTS,
     *training_step.MEMORY,
 )
 
@@ -19,3 +28,17 @@ def find(name: str) -> Measurement:
       KeyError: there is no such name.
     """
     return {each.name: each for each in (*MEASUREMENTS, *inputs.INPUTS)}[name]
+
+
+def main(name: str, settings: str, result_file: str) -> None:
+    """Calls the function of a measurement, and writes its values and the peak memory of this process."""
+    try:
+        values = find(name).function(measure.BenchSettings(**json.loads(settings)))
+    except UserError as error:  # the report quotes this line as the reason
+        sys.exit(str(error))
+    result = {"values": values, "peak_bytes": measure.peak_bytes()}
+    files.write_bytes(result_file, json.dumps(result).encode())
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

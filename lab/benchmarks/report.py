@@ -98,7 +98,6 @@ def write(folder: pathlib.Path) -> None:
     results = RunResults(files.read_json(str(folder / "results.json")))
     sections: dict[str, Callable[[RunResults], list[str]]] = {
         "Training step": training_steps,
-        "Parts of a training step": step_parts,
         "Memory of a training step": memory,
         "Data preparation": preparation,
         "Inference engines": inference_engines,
@@ -213,18 +212,6 @@ def _step_rows(results: RunResults, step: str, precision: str) -> Iterator[tuple
         yield NAMES[who], spread(values), number(rate), tokens_a_second, flops_a_second, *cells
 
 
-def step_parts(results: RunResults) -> list[str]:
-    """The parts of our step, each measured separately."""
-    measured = results.values_by_name("step_parts.")
-    titles = [name.removeprefix("step_parts.") for name in measured]
-    columns = [values["parts"] for values in measured.values()]
-    rows = [
-        (part, *(number(1000 * of[part]["calls"] * of[part]["median"]) for of in columns))
-        for part in (columns[0] if columns else ())
-    ]
-    return table(" | ".join(["milliseconds of a step, forward and backward", *titles]), rows)
-
-
 def memory(results: RunResults) -> list[str]:
     """Memory and time of a step at every size, float32."""
     cells: dict[tuple[str, str], dict[str, str]] = {}
@@ -299,14 +286,7 @@ def inference_engines(results: RunResults) -> list[str]:
             (engines.ENGINES[who].title, *times, difference, gigabytes(values["peak_bytes"]))
         )
     columns = (*(size.replace("x", " x ") for size in sizes), "difference of logits", "memory, GB")
-    lines = table(" | ".join(["batch x length: ms", *columns]), rows)
-    if over_http := results.values("http"):
-        rows = [
-            (batch, number(timing["texts_a_second"]), spread(timing, 1000))
-            for batch, timing in over_http["batches"].items()
-        ]
-        lines += ["", *table("over HTTP: texts per request | texts/s | ms", rows)]
-    return lines
+    return table(" | ".join(["batch x length: ms", *columns]), rows)
 
 
 def missing(results: RunResults) -> list[str]:

@@ -20,7 +20,7 @@ from albert_tf.core import files
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.pretraining.settings import PretrainingConfig
 from albert_tf.training.settings import OptimizerConfig, RunConfig
-from lab.benchmarks import libraries, measure, step_parts
+from lab.benchmarks import libraries, measure
 from lab.benchmarks.inputs import RECORDS, predictions_of, records_path
 from lab.benchmarks.libraries import NEEDS
 from lab.benchmarks.measure import BenchSettings, Measurement, Values
@@ -107,8 +107,8 @@ def measure_step(
     rows, products, product_flops = step.batch * step.length, None, 0
     with makers[step.who](step) as call:
         start_bytes = psutil.Process().memory_info().rss
-        if step.who == "ours" and step.config.hidden_size == step_parts.HIDDEN:
-            products, product_flops = step_parts.layer_products(rows, step.precision)
+        if step.who == "ours" and step.model == "albert-base-v2":
+            products, product_flops = layer_products(step.config, rows, step.precision)
         timing = measure.repeated(call, effort * settings.seconds, least=least, beside=products)
     more = {"limit": product_flops / timing["beside"]["median"]} if products else {}
     examples = step.batch
@@ -122,6 +122,27 @@ def measure_step(
         "examples_a_second": examples / timing["median"],
         "start_bytes": start_bytes,
     }
+
+
+def layer_products(config: AlbertConfig, rows: int, dtype: str) -> tuple[Callable[[], None], int]:
+    """A function that computes the forward products of a layer for a batch's tokens, and its number of operations."""
+    import tensorflow as tf
+
+    hidden, inner = config.hidden_size, config.intermediate_size
+    # Query, key and value; attention output; intermediate; output.
+    shapes = ((hidden, 3 * hidden), (hidden, hidden), (hidden, inner), (inner, hidden))
+
+    def random_tensor(*shape: int) -> tf.Tensor:
+        return tf.cast(tf.random.stateless_normal(shape, seed=[1, 2]), dtype)
+
+    pairs = [(random_tensor(rows, shape[0]), random_tensor(*shape)) for shape in shapes]
+
+    def call() -> None:
+        for x, kernel in pairs:
+            tf.matmul(x, kernel)
+
+    call()
+    return call, sum(2 * rows * width_in * width_out for width_in, width_out in shapes)
 
 
 # --- Ours ---

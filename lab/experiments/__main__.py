@@ -17,7 +17,7 @@ from albert_tf.core import flags
 from albert_tf.core.errors import UserError
 from albert_tf.core.settings import LARGEST_INT32, Settings, changed, setting
 from albert_tf.training.settings import PRECISIONS, RunConfig
-from lab.experiments import declarations
+from lab.experiments import declarations, development_set
 
 
 def _names(value: str, folder: str = "") -> list[str]:
@@ -146,7 +146,7 @@ class EvaluationSettings(Settings):
         input_path=True,
     )
     intrinsic_dir: str = setting(
-        "", "Output folder of data_prep.create_intrinsic_eval.", required=True, input_path=True
+        "", "Output folder of the command development_set.", required=True, input_path=True
     )
     probe_dir: str = setting(
         "",
@@ -218,7 +218,7 @@ def evaluate(settings: EvaluationSettings) -> None:
 
     python -m lab.experiments evaluate runs/base --intrinsic_dir=intrinsic
 
-    `albert-tf data create_intrinsic_eval` makes the folder --intrinsic_dir.
+    The command `development_set` makes the folder --intrinsic_dir.
     """
     from lab.experiments import intrinsic, layer_changes
 
@@ -233,10 +233,21 @@ def evaluate(settings: EvaluationSettings) -> None:
     print(json.dumps(measured, indent=2))
 
 
+def make_development_set(settings: development_set.IntrinsicSettings) -> None:
+    """Turns passages of SQuAD and RACE into the paper's development set; a killed command is resumed by the same one.
+
+    python -m lab.experiments development_set --squad_file=squad/dev-v1.1.json --race_dir=RACE/dev \\
+        --spm_model_file=30k-clean.model --output_dir=intrinsic
+    """
+    for task, number in development_set.make(settings).items():
+        print(f"{number:,} examples in {os.path.join(settings.output_dir, task)}")
+
+
 COMMANDS = {
     "list": (show_list, ResultSettings, ("experiments",)),
     "run": (run_experiments, ExperimentSettings, ("experiments",)),
     "report": (report, ReportSettings, ("experiments",)),
+    "development_set": (make_development_set, development_set.IntrinsicSettings, ()),
     "evaluate": (evaluate, EvaluationSettings, ("model",)),
 }
 
@@ -249,7 +260,7 @@ def run() -> None:
             print(f"{name}: no such command", file=sys.stderr)
         print(__doc__)
         for command, (function, *_) in COMMANDS.items():
-            print(f"  {command:<10}{function.__doc__.partition(chr(10))[0]}")
+            print(f"  {command:<17}{function.__doc__.partition(chr(10))[0]}")
         sys.exit(0 if name == "--help" else flags.FLAG_ERROR)
     sys.argv[:2] = [f"experiments {name}"]
     function, settings, positional = COMMANDS[name]

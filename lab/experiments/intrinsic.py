@@ -39,7 +39,7 @@ PAIR_TASKS = ("nsp", "sop")  # those whose pairs can be changed
 def load(
     path: str, intrinsic_dir: str, num_hidden_layers: int | None = None
 ) -> AlbertForPreTraining:
-    """Loads a checkpoint and checks that it fits a development set, the output of data_prep.create_intrinsic_eval."""
+    """Loads a checkpoint and checks that it fits a development set, the output of `development_set`."""
     weights = read_weights(path, num_hidden_layers)
     if weights.vocabulary:
         known = Tokenizer.from_file(weights.vocabulary).sha256
@@ -66,7 +66,7 @@ def measure(
 
     Args:
       model: the model.
-      intrinsic_dir: output folder of data_prep.create_intrinsic_eval.
+      intrinsic_dir: output folder of `development_set`.
       probe_dirs: sentence task -> records of held-out text for training its probe; a missing task gets no probe.
       max_examples: maximum number of examples of each of the three sets; 0 takes all.
       max_probe_examples: maximum number of training examples of a probe; 0 takes all.

@@ -17,15 +17,10 @@ from typing import Any
 from albert_tf.core import checksums, files, locks
 from albert_tf.core.errors import UserError
 from albert_tf.data.pretraining_examples import SENTENCE_TASKS
-from albert_tf.data_prep import (
-    corpus,
-    create_intrinsic_eval,
-    sample_corpus,
-    split_sentences,
-    train_sentencepiece,
-)
+from albert_tf.data_prep import corpus, sample_corpus, split_sentences, train_sentencepiece
 from albert_tf.data_prep.pretraining.run import create_pretraining_data
 from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
+from lab.experiments import development_set
 from lab.experiments.declarations import SAMPLE_CORPUS, Row, Scale
 
 # Share of a text's documents, for probes, and for evaluation if there are no passages.
@@ -162,12 +157,12 @@ class Workspace:
         wanted = [os.path.join(folder, task, "metadata.json") for task in SENTENCE_TASKS]
         with locked(folder):
             if not all(map(os.path.exists, wanted)):
-                settings = create_intrinsic_eval.IntrinsicSettings(output_dir=folder, **values)
-                create_intrinsic_eval.create_intrinsic_eval(settings)
+                settings = development_set.IntrinsicSettings(output_dir=folder, **values)
+                development_set.make(settings)
         return folder
 
     def passages(self) -> dict[str, str]:
-        """The sources of the development set, as settings of data_prep.create_intrinsic_eval."""
+        """The sources of the development set, as settings of `development_set`."""
         return self._given_passages() or {"input_file": self._held_out_halves()["dev"]}
 
     def _given_passages(self) -> dict[str, str]:

@@ -4,7 +4,7 @@ r"""Fine-tunes a model on small tasks with several seeds, and compares it with b
     python -m lab.small_tasks --model=runs/zh --data_dir=data --output_dir=small_zh --random \
         --tasks=chinese --learning_rate=1e-4,MSRA=5e-3
 
-After each task it writes results.json, table.md and plot.png to --output_dir. A finished run is not repeated, and an
+After each task it writes results.json and table.md to --output_dir. A finished run is not repeated, and an
 interrupted one is continued, so the same command continues after a kill. If a run fails, the others are still made.
 
 --data_dir contains glue/ (parts of large tasks in glue_partial/), squad/{train,dev}-v1.1.json, race/,
@@ -14,18 +14,20 @@ need them. Without SQuAD's training file, its development file is split by artic
 
 import dataclasses
 import json
+import multiprocessing
 import pathlib
 import shlex
 import subprocess
 import sys
 from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 from albert_tf.core import files, flags
 from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings, setting
 from lab.machine import commit, processor_name
-from lab.small_tasks import report
+from lab.small_tasks import data, report
 from lab.small_tasks.tasks import GROUPS, TASKS, chosen
 
 _PER_TASK = "One value for all tasks, TASK=VALUE for one, or several of these separated by commas"
@@ -101,11 +103,9 @@ class Runs:
         path = self._folder / "model.json"
         self._about: dict[str, Any] = files.read_json(str(path)) if path.exists() else {}
         if settings.model and self._about.get("model") != settings.model:
-            command = [sys.executable, "-m", "lab.small_tasks.describe", settings.model]
-            done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True)
-            if done.returncode:
-                raise UserError(f"--model: {done.stderr.strip().splitlines()[-1]}")
-            self._about = {"model": settings.model, **json.loads(done.stdout)}
+            # In another process, so that TensorFlow takes no memory in this one while others train.
+            with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+                self._about = pool.submit(data.facts_of_model, settings.model).result()
             files.write_bytes(str(path), json.dumps(self._about).encode())
             config = json.dumps(self._about["config"], indent=1).encode()
             files.write_bytes(str(self._folder / "random.json"), config)
@@ -224,11 +224,11 @@ def main(settings: SmallTasksSettings) -> None:
     failed = []
     for name in chosen(settings.tasks):
         try:
-            data = TASKS[name].files(data_dir, folder / "data" / name)
+            paths = TASKS[name].files(data_dir, folder / "data" / name)
             if settings.baselines:
-                runs.add_baselines(name, data)
+                runs.add_baselines(name, paths)
             for kind in kinds:
-                runs.fine_tune(name, kind, data)
+                runs.fine_tune(name, kind, paths)
         except UserError as error:
             failed.append(f"{name}: {error}")
             print(f"FAILED {failed[-1]}", file=sys.stderr, flush=True)

@@ -1,12 +1,13 @@
-"""The data of the small tasks: finds files in --data_dir, and makes those that are made from them.
+"""The data of the small tasks: finds files in --data_dir, makes those that are made from them, describes a model.
 
-Each function returns flags with paths. `test_file`, which programs do not know, names the file of the scores if they
-are not those of the development file.
+The functions of tasks return flags with paths. `test_file`, which programs do not know, names the file of the scores if
+they are not those of the development file.
 """
 
 import json
 import pathlib
 from collections.abc import Callable
+from typing import Any
 
 from albert_tf.core import files as core_files
 from albert_tf.core.errors import UserError
@@ -131,3 +132,12 @@ def _write_tables(folder: pathlib.Path, header: str, parts: dict[str, list]) -> 
         text = "\n".join([header, *map("\t".join, rows), ""])
         core_files.write_bytes(str(folder / f"{name}.tsv"), text.encode())
     return {flags[name]: str(folder / f"{name}.tsv") for name in parts}
+
+
+def facts_of_model(model: str) -> dict[str, Any]:
+    """The sizes, vocabulary and case of a model."""
+    from albert_tf.formats import pretrained
+
+    weights = pretrained.read_weights(model)
+    config = json.loads(weights.config.to_json_string())
+    return {"model": model, "config": config, "vocabulary": weights.vocabulary, **weights.cleaning}

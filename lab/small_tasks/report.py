@@ -1,4 +1,4 @@
-"""Collects runs and baselines of small tasks: results.json, table.md and plot.png."""
+"""Collects runs and baselines of small tasks: results.json and table.md."""
 
 import json
 import pathlib
@@ -10,11 +10,11 @@ from matplotlib.figure import Figure
 
 from albert_tf.core import files
 from albert_tf.core.tables import table
-from lab.plots import COLORS, new_figure, save
+from lab.plots import COLORS, new_figure
 from lab.small_tasks.baselines import TITLES
 from lab.small_tasks.tasks import TASKS
 
-RESULTS_FILE, TABLE_FILE, PLOT_FILE = "results.json", "table.md", "plot.png"
+RESULTS_FILE, TABLE_FILE = "results.json", "table.md"
 KINDS = {"random": "random weights", "model": "pretrained"}
 STYLES = list(zip((*TITLES, *KINDS), "|xD^oo", (5, 4, 2, 3, 1, 0), strict=True))  # marker, color
 _NOTES = """Scores in percent; with several seeds, the median (least to greatest). The majority class of several labels
@@ -24,14 +24,12 @@ is the best one."""
 
 
 def write(folder: pathlib.Path, about: Mapping[str, Any]) -> None:
-    """Writes the three files into the folder of runs and baselines; `about` is recorded, too."""
+    """Writes both files into the folder of runs and baselines; `about` is recorded, too."""
     results = collect(folder)
     content = json.dumps({**about, "tasks": results}, indent=1)
     files.write_bytes(str(folder / RESULTS_FILE), f"{content}\n".encode())
     text = "\n".join([*results_table(results), "", _NOTES, ""])
     files.write_bytes(str(folder / TABLE_FILE), text.encode())
-    if results:
-        save(draw(results), folder / PLOT_FILE)
 
 
 def collect(folder: pathlib.Path) -> dict[str, dict]:

@@ -15,12 +15,31 @@ from albert_tf.core.settings import Settings, setting
 from albert_tf.core.tables import table
 from albert_tf.model.config import AlbertConfig
 from lab.flops import example_flops
-from lab.tools.accelerators.chips import CHIPS
 
 _SIZES = ("base", "large", "xlarge", "xxlarge")
 MODELS = (*(f"albert-{size}-v2" for size in _SIZES), "bert-base", "bert-large")
 
 
+class Chip(NamedTuple):
+    """An accelerator: its published rate, and its price.
+
+    Sources: docs.cloud.google.com/tpu/docs (pages of v3, v5e, v6e), NVIDIA's data sheets. Prices are the last known
+    ones of 2026-11, when this was written, and were not checked again: V100 is an eighth of Amazon's p3dn.24xlarge;
+    A100 and H100 are EC2 Capacity Blocks, end of 2024; TPUs are Google's list prices, US, 2025.
+    """
+
+    teraflops: float  # peak of dense bfloat16 (V100: float16) products
+    dollars: float  # per hour
+
+
+CHIPS = {
+    "v100": Chip(125, 3.90),
+    "a100": Chip(312, 1.84),
+    "h100": Chip(989, 4.92),
+    "v3": Chip(123, 2.00),
+    "v5e": Chip(197, 1.20),
+    "v6e": Chip(918, 2.70),
+}
 # In the names of TPUs up to v4 and of v5p, the number counts cores, two per chip; for v5e and v6e it counts chips.
 MACHINES = {
     "8 V100": ("v100", 8),

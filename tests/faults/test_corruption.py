@@ -33,11 +33,7 @@ from albert_tf.data.record_set import (
     find_feature_records,
     find_pretraining_records,
 )
-from albert_tf.data_prep import (
-    create_intrinsic_eval,
-    split_sentences,
-    train_sentencepiece,
-)
+from albert_tf.data_prep import split_sentences, train_sentencepiece
 from albert_tf.data_prep.pretraining import blocks
 from albert_tf.data_prep.pretraining.run import create_pretraining_data
 from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
@@ -45,7 +41,7 @@ from albert_tf.export import export_model
 from albert_tf.serving import exports
 from albert_tf.tasks import registry
 from albert_tf.tasks.squad.task import THRESHOLD_FILE, SquadTask
-from lab.experiments import intrinsic
+from lab.experiments import development_set, intrinsic
 from lab.experiments.engine import Result
 from lab.experiments.recorded import read_result
 from tests.faults.damages import DAMAGES
@@ -177,12 +173,12 @@ def read_cache(_inputs, folder):
 
 
 def make_passages(inputs, folder, seed):
-    settings = create_intrinsic_eval.IntrinsicSettings(
+    settings = development_set.IntrinsicSettings(
         **{"input_file": str(inputs.folder / TEXT), "output_dir": str(folder)},
         **{"spm_model_file": inputs.spm, "random_seed": seed},
         **{"max_seq_length": 32, "max_predictions_per_seq": 5},
     )
-    create_intrinsic_eval.create_intrinsic_eval(settings)
+    development_set.make(settings)
 
 
 def read_passages(_inputs, folder):

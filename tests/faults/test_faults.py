@@ -187,7 +187,7 @@ def records_with_Beam(inputs, output):
 @program(eagerly=True, is_slow=True)
 def development_set(inputs, output):
     folder = inputs["folder"]
-    yield "-m", "data_prep.create_intrinsic_eval", f"--spm_model_file={folder / 'spiece.model'}"
+    yield "-m", "lab.experiments", "development_set", f"--spm_model_file={folder / 'spiece.model'}"
     yield f"--input_file={folder / 'text.txt'}", f"--output_dir={output / 'intrinsic'}"
     yield ("--max_seq_length=32",)
 

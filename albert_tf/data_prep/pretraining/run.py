@@ -16,15 +16,12 @@ and the seed.
 import contextlib
 import logging
 import os
-import unicodedata
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import sentencepiece
-
 import albert_tf
-from albert_tf.core import checksums, files
+from albert_tf.core import files
 from albert_tf.core.errors import UserError
 from albert_tf.core.locks import locked
 from albert_tf.core.workers import Workers
@@ -41,7 +38,7 @@ from albert_tf.data_prep.pretraining.line_tokenizer import LineTokenizer
 from albert_tf.data_prep.pretraining.plan import InputError, Plan, plan_parts
 from albert_tf.data_prep.pretraining.record_folder import RecordFolder, WorkFolder
 from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
-from albert_tf.text.tokenizer import Tokenizer
+from albert_tf.text.tokenizer import Tokenizer, made_by
 
 PROGRAM = "create_pretraining_data"
 CODE = ("core", "data", "data_prep", "text")  # the packages of the functions that make records
@@ -70,7 +67,7 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> tuple[dict[str
     identity = _identity(settings, tokenizer, vocabulary)
     inputs, modified = corpus.inputs_of(settings.input_file)
     identity["input_files"] = inputs
-    unchanged = {"modified_nanoseconds": modified, "code": made_by()}
+    unchanged = {"modified_nanoseconds": modified, "code": made_by(CODE)}
     with locked(settings.folder, "output_dir" if settings.output_dir else "output_file"):
         if metadata := folder.open(identity, unchanged):
             return metadata, True
@@ -163,15 +160,6 @@ def quiet_imports() -> Iterator[None]:
 
 
 # --- The beginning and the end of a run.
-
-
-def made_by() -> dict[str, str]:
-    """The code and the versions of libraries that examples depend on."""
-    return {
-        "code": checksums.of_code(CODE),
-        "sentencepiece": sentencepiece.__version__,
-        "unicode": unicodedata.unidata_version,
-    }
 
 
 def _identity(

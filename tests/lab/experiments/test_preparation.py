@@ -1,7 +1,4 @@
-"""What rows share: texts, vocabulary, records and the development set.
-
-Covers: data_prep/create_intrinsic_eval.py.
-"""
+"""What rows share: texts, vocabulary, records and the development set."""
 
 import json
 import pathlib
@@ -13,14 +10,10 @@ from msgspec.structs import replace
 from albert_tf.core.errors import UserError
 from albert_tf.data.reading import first_batches
 from albert_tf.data.record_set import find_pretraining_records
-from albert_tf.data_prep.create_intrinsic_eval import (
-    IntrinsicSettings,
-    create_intrinsic_eval,
-    race_passages,
-    squad_passages,
-)
 from albert_tf.data_prep.pretraining import shards
 from albert_tf.text.tokenizer import Tokenizer
+from lab.experiments import development_set
+from lab.experiments.development_set import IntrinsicSettings, race_passages, squad_passages
 from lab.experiments.preparation import Workspace
 from tests.helpers import documents_in, passage
 
@@ -72,15 +65,15 @@ def test_passages_are_those_of_the_files_each_once(workspace, tmp_path):
     common = {"output_dir": str(tmp_path), "spm_model_file": workspace.vocabulary()}
     wrong = tmp_path / "wrong.json"
     wrong.write_text('{"data": [1]}')
-    with pytest.raises(UserError, match="expected SQuAD's data, paragraphs and contexts"):
-        create_intrinsic_eval(IntrinsicSettings(squad_file=str(wrong), **common))
+    with pytest.raises(UserError, match='expected an object with "paragraphs"'):
+        development_set.make(IntrinsicSettings(squad_file=str(wrong), **common))
     with pytest.raises(UserError, match="must be given"):
         IntrinsicSettings(**common)
 
 
 def test_real_passages_are_all_there(real_data):
     squad = real_data / "squad" / "dev-v1.1.json"
-    assert len(list(squad_passages(json.loads(squad.read_text()), "x"))) == 2067
+    assert len(list(squad_passages(str(squad)))) == 2067
     assert len(list(race_passages(str(real_data / "race" / "dev")))) == 368 + 1021
 
 
@@ -176,11 +169,11 @@ def test_a_killed_command_goes_on(workspace, data_dir, tmp_path, monkeypatch, ca
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(shards, "make_shard", killed)
-        create_intrinsic_eval(settings)
+        development_set.make(settings)
     made = {path: path.stat().st_mtime_ns for path in tmp_path.glob("made/*/*.tfrecord")}
     assert {path.parent.name for path in made} == {"sop"}
     capsys.readouterr()
-    counts = create_intrinsic_eval(settings)
+    counts = development_set.make(settings)
     assert set(counts) == {"none", "nsp", "sop"} and min(counts.values()) > 10
     assert all(path.stat().st_mtime_ns == written for path, written in made.items())
     assert "resuming the run" in capsys.readouterr().err
@@ -188,5 +181,5 @@ def test_a_killed_command_goes_on(workspace, data_dir, tmp_path, monkeypatch, ca
 
     squad.write_text(squad.read_text().replace("aaa", "bbbb"))
     with pytest.raises(UserError, match="holds records of another run: --input_file"):
-        create_intrinsic_eval(settings)
+        development_set.make(settings)
     assert (tmp_path / "made" / "passages.txt").read_text().startswith("bbbb uuu.\n")

@@ -36,7 +36,6 @@ def test_a_task_is_trained_once_and_reported(task_files, tiny_pretrained, tmp_pa
     assert run["seed"] == 1 and 0 <= run["eval"]["accuracy"] <= 100
     assert set(result["baselines"]) == {"majority class", "linear model"}
     assert "| MRPC | accuracy, f1 |" in (tmp_path / "table.md").read_text()
-    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
     with pytest.raises(UserError, match=failed):
         main(SmallTasksSettings(**values))
     assert "$" not in capsys.readouterr().out  # nothing is run again

@@ -1,7 +1,4 @@
-r"""Turns passages of SQuAD and RACE into the paper's development set.
-
-    albert-tf data create_intrinsic_eval --squad_file=squad/dev-v1.1.json \
-        --race_dir=RACE/dev --spm_model_file=30k-clean.model --output_dir=intrinsic/
+"""Turns passages of SQuAD and RACE into the paper's development set.
 
 The paper measures what it calls intrinsic performance on a development set made from the development sets of SQuAD and
 RACE "using the same procedure" as the pretraining data (section 4.1). A passage is a document, its sentences are split
@@ -15,8 +12,6 @@ Two settings differ from the corpus' records. A lone sentence is split before a 
 that no swapped pair comes from another passage. And `short_seq_prob` is 0, not 0.1: in training, some documents are cut
 into shorter examples so that the model also sees short input, while here every example is as long as its passage
 allows.
-
-A run that was killed is resumed by the same command.
 """
 
 import dataclasses
@@ -26,7 +21,7 @@ import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping
 
-from albert_tf.core import files, flags
+from albert_tf.core import files
 from albert_tf.core.errors import UserError
 from albert_tf.core.locks import locks_output_dir
 from albert_tf.core.settings import Settings, changed, setting
@@ -35,9 +30,9 @@ from albert_tf.data_prep.corpus import CorpusSettings, corpus_writer, print_note
 from albert_tf.data_prep.pretraining.run import create_pretraining_data
 from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
 from albert_tf.data_prep.split_sentences import split_paragraph
+from albert_tf.tasks.squad.questions import read_squad
 from albert_tf.text.settings import TextSettings, VocabularySettings
 
-PROGRAM = "create_intrinsic_eval"
 TEXT_FILE = "passages.txt"
 
 
@@ -75,14 +70,8 @@ class IntrinsicSettings(VocabularySettings, TextSettings):
         self.require_vocabulary()
 
 
-def main(settings: IntrinsicSettings) -> None:
-    """Makes the records and prints how many there are."""
-    for task, number in create_intrinsic_eval(settings).items():
-        print(f"{number:,} examples in {os.path.join(settings.output_dir, task)}")
-
-
 @locks_output_dir
-def create_intrinsic_eval(settings: IntrinsicSettings) -> dict[str, int]:
+def make(settings: IntrinsicSettings) -> dict[str, int]:
     """Makes the three folders of records, or resumes a run; returns the number of examples by folder."""
     text = settings.input_file
     if not text:
@@ -118,30 +107,20 @@ def write_passages(settings: IntrinsicSettings, path: str) -> None:
                 number += 1
         if os.path.exists(path) and filecmp.cmp(path, new_path, shallow=False):
             os.remove(new_path)
-    print_note(PROGRAM, f"{number:,} passages: {writer.training} in {path}")
+    print_note("development_set", f"{number:,} passages: {writer.training} in {path}")
 
 
 def _passages(settings: IntrinsicSettings) -> Iterator[str]:
     if settings.squad_file:
-        yield from squad_passages(files.read_json(settings.squad_file), settings.squad_file)
+        yield from squad_passages(settings.squad_file)
     if settings.race_dir:
         yield from race_passages(settings.race_dir)
 
 
-def squad_passages(values: dict, source: str) -> Iterable[str]:
-    """The contexts in a SQuAD file, without repetitions.
-
-    Example:
-      {"data": [{"paragraphs": [{"context": "One. Two.", "qas": []}]}]} -> "One. Two."
-    """
-    try:
-        paragraphs = [part for article in values["data"] for part in article["paragraphs"]]
-        contexts = dict.fromkeys(paragraph["context"] for paragraph in paragraphs)
-    except (KeyError, TypeError):
-        contexts = {None: None}
-    if not all(isinstance(context, str) for context in contexts):
-        raise UserError(f"{source}: expected SQuAD's data, paragraphs and contexts")
-    return contexts
+def squad_passages(path: str) -> Iterable[str]:
+    """The contexts in a SQuAD file, without repetitions."""
+    questions = read_squad(path, version="2.0", flag="squad_file", need_answers=False)
+    return dict.fromkeys(question.context for question in questions)
 
 
 def race_passages(folder: str) -> Iterator[str]:
@@ -154,12 +133,3 @@ def race_passages(folder: str) -> Iterator[str]:
         if not isinstance(article, str):
             raise UserError(f"{path}: expected RACE's JSON with an article")
         yield article
-
-
-def run() -> None:
-    """Runs the program with the flags of the command line; ends the process."""
-    flags.run(main, IntrinsicSettings, description=__doc__)
-
-
-if __name__ == "__main__":
-    run()
