@@ -14,7 +14,6 @@ import tensorflow as tf
 from albert_tf.core.errors import UserError
 from albert_tf.data_prep import train_sentencepiece
 from albert_tf.data_prep.train_sentencepiece import FIRST_TOKENS, TrainSettings
-from albert_tf.text.tokenizer import Tokenizer
 
 
 def make_corpus(num_sentences=600):
@@ -68,14 +67,6 @@ def test_special_tokens_come_first_and_text_is_cleaned(tmp_path, capfd):
     assert output.out == ""
     assert len(output.err.splitlines()) == 1
     assert "600 of 600 sentences (0 above 4,192 bytes left out) -> 300 tokens" in output.err
-
-
-def test_the_tokenizer_reads_the_model(tmp_path):
-    train(tmp_path)
-    tokenizer = Tokenizer.from_file(str(tmp_path / "spiece.model"))
-    ids = tokenizer.encode('(Badö) – "£5"')
-    assert tokenizer.unk_id not in ids
-    assert {5, 6, 7, 10, 11} <= set(ids)
 
 
 def test_vocabulary_file_is_the_one_that_sentencepiece_writes(tmp_path):

@@ -292,41 +292,6 @@ def test_safetensors_come_first(tmp_path):
 
 # --- Configurations ---
 
-# As of the released models' folders; `layers_to_keep` stood in the oldest.
-RELEASED = {
-    "architectures": ["AlbertForMaskedLM"],
-    "attention_probs_dropout_prob": 0,
-    "bos_token_id": 2,
-    "classifier_dropout_prob": 0.1,
-    "down_scale_factor": 1,
-    "embedding_size": 128,
-    "eos_token_id": 3,
-    "gap_size": 0,
-    "hidden_act": "gelu_new",
-    "hidden_dropout_prob": 0,
-    "initializer_range": 0.02,
-    "inner_group_num": 1,
-    "layer_norm_eps": 1e-12,
-    "layers_to_keep": [],
-    "max_position_embeddings": 512,
-    "model_type": "albert",
-    "net_structure_type": 0,
-    "num_hidden_groups": 1,
-    "num_memory_blocks": 0,
-    "output_past": True,
-    "pad_token_id": 0,
-    "type_vocab_size": 2,
-    "vocab_size": 30000,
-}
-
-
-@pytest.mark.parametrize("size", ["base", "large", "xlarge", "xxlarge"])
-def test_released_configurations(size):
-    expected = AlbertConfig.from_name(f"albert-{size}-v2")
-    names = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
-    sizes = {name: getattr(expected, name) for name in names}
-    assert AlbertConfig.from_dict({**RELEASED, **sizes}).replace(foreign={}) == expected
-
 
 @pytest.mark.parametrize("name", ["gelu_new", "gelu_pytorch_tanh", "gelu_fast"])
 def test_names_of_the_tanh_form(tmp_path, name, caplog):

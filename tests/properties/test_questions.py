@@ -3,7 +3,6 @@
 import json
 import types
 
-import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -137,4 +136,3 @@ def test_texts_with_any_separator_are_one_line():
     )
     found = predict.answers(echo, lines, lines_at_a_time=2)
     assert [answer["text"] for answer in found] == lines
-    assert np.all([json.loads(json.dumps(line)) == line for line in lines])

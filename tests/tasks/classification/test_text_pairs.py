@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from albert_tf.core.errors import UserError
-from albert_tf.core.workers import Workers
 from albert_tf.tasks.classification.text_pairs import (
     PairSettings,
     TextExample,
@@ -152,18 +151,6 @@ def test_without_windows_texts_are_cut(tokenizer):
     assert mean_of_windows(table, np.ones([1, 3])).tolist() == [[1, 1, 1]]
 
 
-def test_workers_make_the_same_table(tokenizer):
-    examples = [TextExample(str(i), WORDS[i % 3], WORDS[i % 2], label=i % 4) for i in range(10)]
-    settings = PairSettings(tokenizer, 20)
-    with Workers(2, settings) as workers:
-        parts = list(workers.map(make_pair_features, [examples[:3], examples[3:4], examples[4:]]))
-    whole = make_pair_features(settings, examples)
-    joined = type(whole).concatenate(parts)
-    assert np.array_equal(joined.row_splits, whole.row_splits)
-    for name, values in {**whole.sequences, **whole.columns}.items():
-        assert np.array_equal({**joined.sequences, **joined.columns}[name], values), name
-
-
 def test_columns_are_found_by_name_in_any_order(tmp_path):
     path = write(tmp_path / "own.tsv", "b\tscore\tunused\tname\ta \nsecond\t-1.5e1\t?\tx9\tfirst\n")
     (example,) = own(
@@ -175,11 +162,6 @@ def test_columns_are_found_by_name_in_any_order(tmp_path):
     assert example == TextExample("x9", "first", "second", -15.0, "", 2)
     with pytest.raises(UserError, match="has no column 'n'"):
         own(path, text_columns=["a"], id_column="n")
-
-
-def test_a_file_to_predict_on_needs_no_labels(tmp_path):
-    (example,) = own(write(tmp_path / "own.tsv", "text\nhello\n"))
-    assert example.label is None
 
 
 def test_found_labels_are_in_order(tmp_path):

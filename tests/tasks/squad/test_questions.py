@@ -118,14 +118,3 @@ def test_impossible_question_with_answers(tmp_path):
     path = write(tmp_path, squad_file(entry(is_impossible=True)))
     with pytest.raises(UserError, match="'q1': is impossible and has answers"):
         read(path, version="2.0")
-
-
-def test_file_that_does_not_exist(tmp_path):
-    path = str(tmp_path / "none.json")
-    expected = f"--predict_file={path}: cannot be read (No such file or directory)"
-    assert error_of(read, path) == expected
-
-
-def test_unknown_version(tmp_path):
-    with pytest.raises(ValueError, match="version must be one of"):
-        read(write(tmp_path, squad_file(entry())), version="v2")

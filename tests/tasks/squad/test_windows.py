@@ -105,15 +105,6 @@ def test_a_window_is_trained_on_what_it_holds_whole(words, answer, expected):
     assert labels(table) == expected
 
 
-def test_stride_beyond_the_window_leaves_no_gap(words):
-    context = "the cat sat on the mat then slept"
-    table = windows_of(words, question(context, "mat"), **{**SMALL, "doc_stride": 100})
-    assert [pieces(words, table, row) for row in range(len(table))] == [
-        "[CLS] who sat [SEP] the cat sat on [SEP]",
-        "[CLS] who sat [SEP] the mat then slept [SEP]",
-    ]
-
-
 def test_context_that_just_fits_has_one_window(words):
     context = "the cat sat on"
     for length, count in ((9, 1), (8, 2)):
@@ -136,12 +127,6 @@ def test_context_without_pieces_has_a_window(words, context):
     assert table.sequence("p_mask", 0).tolist() == [0, 1, 1, 1, 1]
     assert labels(table) == [[0, 0, 1], [5, 5, 0]]
     assert table.columns["question_index"].tolist() == [[0], [1]]
-
-
-def test_question_without_pieces(words):
-    table = windows_of(words, question("the cat", "cat", text=" "))
-    assert pieces(words, table, 0) == "[CLS] [SEP] the cat [SEP]"
-    assert labels(table) == [[3, 3, 0]]
 
 
 def test_first_of_several_answers_is_trained_on(words):
@@ -176,25 +161,6 @@ def test_answers_become_pieces(characters, context, answer, start, expected):
     assert pieces(characters, table, 0).split()[first : last + 1] == expected.split()
     assert not is_impossible
     assert answer_text(table, 0, context) == answer
-
-
-@pytest.mark.parametrize(
-    ("answer", "start", "expected"), [(" cat", 3, "cat"), ("cat ", 4, "cat"), (" cat ", 3, "cat")]
-)
-def test_white_space_around_an_answer_is_left_out(characters, answer, start, expected):
-    context = "the cat sat"
-    table = windows_of(characters, question(context, answer, start))
-    assert answer_text(table, 0, context) == expected
-
-
-def test_answer_inside_a_word_takes_the_whole_piece(words):
-    context = "the cat sat"
-    assert answer_text(windows_of(words, question(context, "a", 5)), 0, context) == "cat"
-
-
-def test_answer_without_pieces_is_impossible(characters):
-    context = "a \u200b cat"
-    assert labels(windows_of(characters, question(context, "\u200b"))) == [[0, 0, 1]]
 
 
 @pytest.mark.parametrize("seed", range(3))
