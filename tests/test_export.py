@@ -617,8 +617,6 @@ def test_nothing_is_left_half_written(sources, tmp_path):
 @pytest.mark.parametrize(
     "flags, message",
     [
-        (["--model="], "--model is required"),
-        (["--output_dir="], "--output_dir is required"),
         (["--format=tflite", "--dtype=bfloat16"], "--dtype=bfloat16 contradicts"),
         (["--format=tflite", "--version=2"], "--version=2 contradicts --format=tflite"),
         (["--quantization=dynamic_int8"], "contradicts --format=saved_model"),

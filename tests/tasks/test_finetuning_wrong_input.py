@@ -313,7 +313,6 @@ WRONG_FLAGS = {
     f"squad {MODEL} --do_train=false --do_eval=false": "--do_eval or --do_train must be true",
     SQUAD: "--train_file is required to train",
     f"{SQUAD} --do_train=false --do_eval=false --do_predict": "--predict_file is required",
-    f"{SQUAD} --train_file=nowhere.json": "--train_file=nowhere.json",
     f"{SQUAD} --null_threshold=high": "--null_threshold must be `best` or a number",
     f"squad {MODEL} --max_seq_length=64": "--max_query_length (64)",
     f"{SQUAD} --version=2.0 --softmax_over_padding": "--softmax_over_padding is for --version=1.1",
