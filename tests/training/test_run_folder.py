@@ -1,11 +1,9 @@
 """The folder of a run: which recorded settings may differ when a run is resumed."""
 
 import json
-import os
 
 import pytest
 
-from albert_tf.core import files
 from albert_tf.core.errors import UserError
 from albert_tf.training.run_folder import RunFolder
 from albert_tf.training.settings import OptimizerConfig, RunConfig
@@ -86,8 +84,3 @@ def test_a_run_without_a_checkpoint_starts_again_with_other_settings(tmp_path):
     open_folder(tmp_path)
     open_folder(tmp_path, poly_power=2.0)
     assert json.loads((tmp_path / "config.json").read_text())["optimizer"]["poly_power"] == 2.0
-
-
-def test_an_unfinished_config_file_does_not_make_a_folder_foreign(tmp_path):
-    os.mkdir(files.temporary_path(str(tmp_path)))
-    open_folder(tmp_path)

@@ -91,15 +91,6 @@ def test_the_end_of_a_file_is_not_cut_from_its_last_document(write, monkeypatch)
     assert [documents_of(text) for text in texts] == [[["aa", "bb", "cc", "dd"]], []]
 
 
-def test_a_long_line_is_cut_between_characters(write, monkeypatch):
-    monkeypatch.setattr(blocks, "BLOCK_BYTES", 8)
-    line = "aé" * 10 + "b"
-    texts = texts_of(write(line.encode()))
-    parts = [sentence for text in texts for sentence in text.sentences]
-    assert "".join(parts) == line and len(parts) == 3
-    assert all(len(part.encode()) < 16 for part in parts)
-
-
 @pytest.mark.parametrize("seed", range(60))
 def test_no_line_is_lost_or_read_twice(write, monkeypatch, seed):
     rng = random.Random(seed)

@@ -39,10 +39,6 @@ def test_labels_without_letter_are_runs_of_their_type():
     ]
 
 
-def test_types_with_hyphens_stay_whole():
-    assert entities.entities_of(["B-creative-work", "I-creative-work"]) == [("creative-work", 0, 1)]
-
-
 def test_labels_and_their_continuations():
     labels = entities.iob2_labels({"PER", "LOC"})
     assert labels == ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
