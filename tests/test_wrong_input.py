@@ -3,18 +3,15 @@
 For each kind of error, the line must name the flag or the file, in a few words what is wrong with it, and no more.
 """
 
-import contextlib
 import json
 import os
 import pathlib
 import random
-import resource
 import shutil
 import signal
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import pytest
 import safetensors.numpy
@@ -25,6 +22,7 @@ from albert_tf import save_pretrained
 from albert_tf.data.record_metadata import shard_entry
 from albert_tf.model.heads import AlbertForPreTraining
 from lab.experiments import development_set
+from tests.formats.test_pretrained import files_at_most
 from tests.helpers import (
     LENGTH,
     ROOT,
@@ -496,24 +494,13 @@ def test_a_tpu_that_cannot_be_reached(error_with, monkeypatch):
 # --- A full disk
 
 
-@contextlib.contextmanager
-def limited(num_bytes: int) -> Iterator[None]:
-    """Within the block, files cannot grow beyond a size: as on a full disk, wherever tests run."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, before[1]))  # Python ignores SIGXFSZ
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
 @PROGRAMS
 def test_a_data_program_and_a_file_that_cannot_grow(program, program_on, corpus, tmp_path):
     program_on(program, corpus)
     before = snapshot(tmp_path / "out")
     if program == CREATE:  # would say that all is there already
         shutil.rmtree(tmp_path / "out")
-    with limited(6000):
+    with files_at_most(6000):
         line = error_of(program_on, program, corpus)
     assert str(tmp_path / "out") in line and "cannot be written (File too large)" in line
     if program == CREATE:  # it goes on from the text that it has read

@@ -13,7 +13,6 @@ import shutil
 
 import numpy as np
 import pytest
-import safetensors.numpy
 import tensorflow as tf
 
 from albert_tf import UserError, load_pretrained
@@ -36,6 +35,7 @@ from tests.helpers import (
     run_until_logged,
     without_checksums,
 )
+from tests.training.test_damaged_run import lines, weights
 
 TASKS = ["mrpc", "stsb", "tsv", "labels", "squad1.1", "squad2.0", "race", "tagging"]
 MODEL_CLASSES = {
@@ -63,12 +63,6 @@ FILES = {
 }
 
 
-def lines(path: pathlib.Path) -> list[dict]:
-    """A log, without timings."""
-    found = [json.loads(line) for line in path.read_text().splitlines()]
-    return [{k: v for k, v in line.items() if k != "examples_per_second"} for line in found]
-
-
 def evaluations(folder: pathlib.Path) -> dict[int, dict]:
     """The evaluations of a run by their step."""
     return {line.pop("step"): line for line in lines(folder / "eval_metrics.jsonl")}
@@ -78,11 +72,6 @@ def arrays(path: pathlib.Path) -> dict[str, np.ndarray]:
     """Predictions as they were kept for ensembles."""
     with np.load(path) as file:
         return {name: file[name] for name in file.files if name != "table_sha256"}
-
-
-def weights(folder: pathlib.Path) -> dict[str, np.ndarray]:
-    """The model of a finished run."""
-    return safetensors.numpy.load_file(folder / "model" / "model.safetensors")
 
 
 def evaluate_here(runner: str, *flags: object) -> dict:
