@@ -9,12 +9,7 @@ import pytest
 
 from albert_tf import glue_submission
 from albert_tf.core.errors import UserError
-from albert_tf.glue_submission import (
-    FILES,
-    SubmissionSettings,
-    check_answers,
-    constant_answers,
-)
+from albert_tf.glue_submission import FILES, SubmissionSettings, check_answers, constant_answers
 from albert_tf.tasks.classification.glue import GLUE_TASKS, submission_tsv
 from tests.helpers import run_script, write_files
 

@@ -306,7 +306,7 @@ def test_kinds_of_lines_may_be_mixed_and_padding_changes_nothing(tiny_pretrained
     ]
     mixed = answers_to(tiny_pretrained, lines)
     assert [sorted(answer) for answer in mixed] == [
-        *(["embedding"], ["masks", "text"], ["in_order"], ["embedding"]),
+        *(["embedding"], ["masks", "text"], ["in_order"], ["embedding"])
     ]
     alone = [answers_to(tiny_pretrained, [line], batch_size=1)[0] for line in lines]
     assert len(mixed[0]["embedding"]) == TINY.hidden_size

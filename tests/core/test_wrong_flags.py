@@ -10,11 +10,9 @@ FINE_TUNING = ["--output_dir=x", "--init_checkpoint=README.md"]
 CORPUS = ["--input_file=README.md", "--spm_model_file=README.md", "--output_dir=x"]
 # Programs with flags that they accept; `-m lab.experiments` has a command each.
 PROGRAMS = {
-    "run_pretraining.py": [
-        *("--output_dir=x", "--model=albert-base-v2", "--input_file=README.md"),
-    ],
+    "run_pretraining.py": [*("--output_dir=x", "--model=albert-base-v2", "--input_file=README.md")],
     "run_classifier.py": [
-        *(*FINE_TUNING, "--task_name=tsv", "--train_file=README.md", "--text_columns=a"),
+        *(*FINE_TUNING, "--task_name=tsv", "--train_file=README.md", "--text_columns=a")
     ],
     "run_squad.py": [*FINE_TUNING, "--train_file=README.md"],
     "run_race.py": [*FINE_TUNING, "--data_dir=docs"],

@@ -348,10 +348,7 @@ def test_a_lone_sentence_cleanly(task):
         assert num_dropped == 0 or task == "nsp"
         a, b, label = segments(docs, pairs[0])
         seen[str((a, b) if label == 0 else (b, a)), label] += 1
-    in_order = {
-        (str(([600, 10], [700, 11, 800])), 0),
-        (str(([600, 10, 700, 11], [800])), 0),
-    }
+    in_order = {(str(([600, 10], [700, 11, 800])), 0), (str(([600, 10, 700, 11], [800])), 0)}
     assert {key for key in seen if key[1] == 0} == in_order
     share_changed = sum(count for key, count in seen.items() if key[1]) / 400
     assert share_changed == pytest.approx(0 if task == "none" else 0.5, abs=0.08)

@@ -28,11 +28,7 @@ from albert_tf.data import feature_cache
 from albert_tf.data.feature_table import FeatureTable
 from albert_tf.data.reading import first_batches
 from albert_tf.data.record_formats import record_writer
-from albert_tf.data.record_set import (
-    feature_schema,
-    find_feature_records,
-    find_pretraining_records,
-)
+from albert_tf.data.record_set import feature_schema, find_feature_records, find_pretraining_records
 from albert_tf.data_prep import split_sentences, train_sentencepiece
 from albert_tf.data_prep.pretraining import blocks
 from albert_tf.data_prep.pretraining.run import create_pretraining_data

@@ -461,7 +461,7 @@ def test_transformers_tokenizes_as_we_do(tmp_path, vocabulary):
 # Without special tokens, which transformers finds in text, and without digits that have two splits of the same score.
 PLAIN_LINES = [line for line in LINES if not set(line) & set("[0123456789")]
 PLAIN_LINES += [
-    *("서울의 날씨, 각힣", "ΟΔΟΣ ΣΑΣ. Σ Σα αΣ", "é e\u0301\u0302t", "我喜欢 unaffable 的 Café"),
+    *("서울의 날씨, 각힣", "ΟΔΟΣ ΣΑΣ. Σ Σα αΣ", "é e\u0301\u0302t", "我喜欢 unaffable 的 Café")
 ]
 
 

@@ -127,8 +127,7 @@ def test_a_checkpoint_computes_the_same(garden, name):
 
 
 @pytest.mark.parametrize(
-    ("activation", "embedding_width"),
-    [("relu", 7), ("tanh", 7), ("linear", 7), ("gelu", 20)],
+    ("activation", "embedding_width"), [("relu", 7), ("tanh", 7), ("linear", 7), ("gelu", 20)]
 )
 def test_other_configurations_compute_the_same(tmp_path, activation, embedding_width):
     model = pretrainer(activation, embedding_width=embedding_width)

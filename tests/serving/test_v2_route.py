@@ -64,8 +64,7 @@ def test_plain_texts_are_rows_of_a_model_of_one_text(ask, expected):
     assert status == 200
     assert [row["label"] for row in found["predictions"]] == [row["label"] for row in expected]
     status, named = ask(
-        "/v1/models/tiny:predict",
-        {"instances": [{"text_a": text, "text_b": ""} for text in TEXTS]},
+        "/v1/models/tiny:predict", {"instances": [{"text_a": text, "text_b": ""} for text in TEXTS]}
     )
     assert (status, named) == (200, found)
 

@@ -336,10 +336,7 @@ def test_a_file_that_is_no_model_is_rejected(tmp_path, content):
 
 @pytest.mark.parametrize(
     ("missing", "changes"),
-    [
-        ("[MASK]", {"control_symbols": ["[CLS]", "[SEP]"]}),
-        ("<pad>", {"pad_id": -1, "unk_id": 0}),
-    ],
+    [("[MASK]", {"control_symbols": ["[CLS]", "[SEP]"]}), ("<pad>", {"pad_id": -1, "unk_id": 0})],
 )
 def test_a_missing_special_token_is_named(tmp_path, missing, changes):
     path = train(tmp_path / "lacking.model", **changes)

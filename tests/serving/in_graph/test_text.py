@@ -83,10 +83,7 @@ def test_choices(tokenizer, length):
     assert sum("_" in text for text in texts) > 10 < sum("＿" in text for text in texts)
     table = make_race_features(RaceSettings(tokenizer, length, MAX_QA_LENGTH), questions)
     found = graph.choices(
-        tf.constant(contexts),
-        tf.constant(texts),
-        tf.constant(options),
-        max_qa_length=MAX_QA_LENGTH,
+        tf.constant(contexts), tf.constant(texts), tf.constant(options), max_qa_length=MAX_QA_LENGTH
     )
     assert_same(found, padded(table))
 

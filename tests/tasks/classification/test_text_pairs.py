@@ -153,12 +153,7 @@ def test_without_windows_texts_are_cut(tokenizer):
 
 def test_columns_are_found_by_name_in_any_order(tmp_path):
     path = write(tmp_path / "own.tsv", "b\tscore\tunused\tname\ta \nsecond\t-1.5e1\t?\tx9\tfirst\n")
-    (example,) = own(
-        path,
-        text_columns=["a", "b"],
-        label_column="score",
-        id_column="name",
-    )
+    (example,) = own(path, text_columns=["a", "b"], label_column="score", id_column="name")
     assert example == TextExample("x9", "first", "second", -15.0, "", 2)
     with pytest.raises(UserError, match="has no column 'n'"):
         own(path, text_columns=["a"], id_column="n")

@@ -88,9 +88,7 @@ def test_a_table_of_another_form(tmp_path, row, message):
 
 
 @pytest.mark.parametrize(
-    "columns",
-    [("2", "3"), ("word", "tag"), ("2", "tag"), ("word", "3")],
-    ids=str,
+    "columns", [("2", "3"), ("word", "tag"), ("2", "tag"), ("word", "3")], ids=str
 )
 def test_columns_have_numbers_or_names(tmp_path, columns):
     lines = ["1\tNew York\tB-LOC\tNNP", "2\tis\tO\tVBZ"]
