@@ -18,7 +18,18 @@ from albert_tf.formats import pretrained
 from albert_tf.model import heads
 from albert_tf.serving.settings import ModelUseSettings
 from albert_tf.tasks import registry
-from tests.helpers import ROOT, TINY, WORDS, run_script, sentence, the_line, train_spm
+from tests.helpers import (
+    ROOT,
+    RUNNERS,
+    TINY,
+    WORDS,
+    eagerly,
+    fine_tune_here,
+    run_script,
+    sentence,
+    the_line,
+    train_spm,
+)
 
 FOLDER = pathlib.Path(__file__).parent
 TASKS = {"toy_task.py": "longer", "own_head_task.py": "longer_hidden"}
@@ -76,7 +87,10 @@ def test_a_task_in_one_file_trains_evaluates_and_predicts(toy_run):
     assert header.split("\t") == ["id", "prediction", "first", "second"] and len(rows) == 7
 
 
-def test_its_features_are_written_as_records_and_read(toy_run, module, tmp_path):
+def test_its_features_are_written_as_records_and_read(
+    toy_run, registered, module, tmp_path, monkeypatch
+):
+    monkeypatch.setitem(RUNNERS, "toy", registry.find(TASKS[pathlib.Path(module).name]))
     model, common = str(toy_run / "model"), ["--max_seq_length=33", "--num_workers=1"]
     for flags in (
         [f"--write_records={tmp_path / 'records'}"],
@@ -84,8 +98,8 @@ def test_its_features_are_written_as_records_and_read(toy_run, module, tmp_path)
     ):
         flags += ["--do_eval=false", "--num_train_steps=2", f"--init_checkpoint={model}", *common]
         flags += [f"--train_file={toy_run.parent / 'train'}"]
-        process = run_script(os.path.relpath(module, ROOT), *flags, PYTHONPATH=str(ROOT))
-        assert process.returncode == 0, process.stderr
+        with eagerly():
+            fine_tune_here("toy", *flags)
     assert len(list((tmp_path / "records").glob("*.tfrecord"))) == 8
     assert (tmp_path / "run" / "model" / "config.json").exists()
 
