@@ -445,6 +445,13 @@ def test_a_folder_without_permission(error_with, tmp_path):
     assert "cannot be written" in error_with(f"--output_dir={tmp_path / 'locked' / 'run'}")
 
 
+@PROGRAMS
+def test_an_output_below_a_file(program, program_on, corpus, tmp_path):
+    (tmp_path / "out").write_text("no folder")
+    assert str(tmp_path / "out") in error_of(program_on, program, corpus)
+    assert (tmp_path / "out").read_text() == "no folder"
+
+
 def test_what_the_program_prints_once_tensorflow_is_loaded(finished_run, tmp_path):
     path = tmp_path / "run" / "checkpoints" / "step-4.data-00000-of-00001"
     path.write_bytes(b"x" * path.stat().st_size)

@@ -114,6 +114,16 @@ def test_without_whole_words_each_token_is_one():
 # --- Masks: extreme rates.
 
 
+@pytest.mark.parametrize(
+    "length, probability, wanted",
+    [(10, 0.25, 2), (30, 0.15, 4), (10, 0.35, 4), (3, 0.01, 1), (512, 0.15, 77), (512, 0.5, 77)],
+)
+def test_number_of_predictions_rounds_halves_to_even_and_has_bounds(length, probability, wanted):
+    ids = sequence(*words_of_lengths([1] * (length - 2)))
+    _, positions, _ = mask(ids, rule(masked_lm_prob=probability), SEED)
+    assert len(positions) == wanted
+
+
 def test_a_word_that_exceeds_the_number_is_left_alone():
     ids = sequence(*words_of_lengths([9]))
     _, positions, _ = mask(ids, rule(masked_lm_prob=0.5), SEED)
@@ -354,6 +364,12 @@ def test_a_lone_sentence_cleanly(task):
     assert share_changed == pytest.approx(0 if task == "none" else 0.5, abs=0.08)
     if task == "sop":
         assert {key for key in seen if key[1]} == {(text, 1) for text, _ in in_order}
+
+
+def test_a_lone_word_is_dropped_cleanly():
+    docs = documents([[600, 10, 11]], [ONE, TWO])
+    pairs, num_dropped = examples.plan_pairs(docs, pair_rule(single_segment="clean"), SEED)
+    assert (len(pairs), num_dropped) == (1, 1)
 
 
 def test_a_tenth_of_the_documents_is_cut_short():

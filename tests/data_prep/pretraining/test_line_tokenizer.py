@@ -135,6 +135,11 @@ def test_it_is_sent_to_other_processes(model_file):
     check_equal(list(corpus()), tokenizer, pickle.loads(sent))
 
 
+def test_no_lines_have_no_ids(model_file):
+    own = LineTokenizer(Tokenizer.from_file(model_file))
+    assert [array.tolist() for array in own.encode([])] == [[], []]
+
+
 def test_real_text_with_the_released_vocabulary(real_data, released_model_file):
     lines = [
         line

@@ -163,6 +163,11 @@ def test_answers_become_pieces(characters, context, answer, start, expected):
     assert answer_text(table, 0, context) == answer
 
 
+def test_answer_without_pieces_is_impossible(characters):
+    context = "a \u200b cat"
+    assert labels(windows_of(characters, question(context, "\u200b"))) == [[0, 0, 1]]
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_max_context_equals_naive_search(seed):
     rng = np.random.default_rng(seed)
