@@ -8,7 +8,6 @@ folder and its last step. The time between two lines is taken as even.
 """
 
 import dataclasses
-import itertools
 import json
 import pathlib
 from typing import Any
@@ -138,9 +137,10 @@ def page_table(runs: list[dict[str, Any]]) -> list[str]:
 def draw(runs: list[dict[str, Any]], majority: float) -> None:
     """Held-out accuracy against processor hours, with a line where the rows or the layers change."""
     figure, ((axes,),) = new_figure(1, width=7, height=3.8)
-    before = 0.0
-    for run, color in zip(runs, itertools.cycle(COLORS), strict=False):
+    before, colors = 0.0, dict[str, str]()
+    for run in runs:
         label = f"{run['model']['num_hidden_layers']} layers, rows of {run['length']}"
+        is_new, color = label not in colors, colors.setdefault(label, COLORS[len(colors)])
         for name, style, width in (("metrics", "-", 0.6), ("eval_metrics", "o-", 1.5)):
             hours = [before + each["seconds"] / 3600 for each in run[name]]
             accuracies = [100 * each["masked_lm_accuracy"] for each in run[name]]
@@ -151,7 +151,7 @@ def draw(runs: list[dict[str, Any]], majority: float) -> None:
                 ms=3,
                 lw=width,
                 color=color,
-                label=label if width > 1 else None,
+                label=label if is_new and width > 1 else None,
             )
         before += run["metrics"][-1]["seconds"] / 3600
         axes.axvline(before, color="lightgrey", lw=1, zorder=0)
@@ -161,7 +161,7 @@ def draw(runs: list[dict[str, Any]], majority: float) -> None:
         xlabel="processor hours",
         ylabel="accuracy, %",
     )
-    axes.legend()
+    axes.legend(loc="lower right", bbox_to_anchor=(1, 0.08))
     save(figure, str(PICTURE))
 
 
