@@ -176,11 +176,8 @@ CONTEXTS = ["我喜欢南京的酒店，很好。", *CHINESE_LINES, "".join([*SE
 
 
 def test_entities_are_cut_from_the_text(chain, tmp_path):
-    tags = (
-        "B-LOC",
-        "I-LOC",
-        "O",
-    )  # equally frequent, so that two steps do not end with O everywhere
+    # Equally frequent, so that two steps do not end with O everywhere.
+    tags = ("B-LOC", "I-LOC", "O")
     lines = [
         "\n".join(f"{char}\t{tags[place % 3]}" for place, char in enumerate(text.replace(" ", "")))
         for text in SENTENCES

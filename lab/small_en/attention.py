@@ -1,32 +1,40 @@
 """Prints where masked tokens look: the entropy of each head's weights, and how much goes to each neighbor.
 
-    python -m lab.small_en.attention MODEL held_out.txt
+    python -m lab.small_en.attention --model=MODEL --input_file=held_out.txt
 
 One token is masked in each of the first 100 lines of the text that have at least 40 tokens.
 """
 
-import sys
+import dataclasses
+import itertools
 
 import numpy as np
 import tensorflow as tf
 
 from albert_tf import Tokenizer, load_pretrained
+from albert_tf.core import flags
+from albert_tf.core.settings import Settings, setting
 from albert_tf.core.tables import table
 
 _LINES, _LENGTH, _NEIGHBORS = 100, 40, 4
 
 
-def main(model: str, text: str) -> None:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AttentionSettings(Settings):
+    """The model and the text."""
+
+    model: str = setting("", "The model.", required=True, input_path=True)
+    input_file: str = setting("", "Text, one sentence per line.", required=True, input_path=True)
+
+
+def main(settings: AttentionSettings) -> None:
     """Prints a row for each head of each layer, with the means over lines."""
-    tokenizer, encoder = Tokenizer.from_pretrained(model), load_pretrained(model).encoder
-    with open(text, encoding="utf-8") as lines:
-        tokens = map(tokenizer.encode, lines.readlines()[:10_000])
-    ids = [
-        [tokenizer.cls_id, *row[:_LENGTH], tokenizer.sep_id]
-        for row in tokens
-        if len(row) >= _LENGTH
-    ]
-    input_ids = np.array(ids[:_LINES])
+    tokenizer = Tokenizer.from_pretrained(settings.model)
+    encoder = load_pretrained(settings.model).encoder
+    with open(settings.input_file, encoding="utf-8") as lines:
+        long = (ids for ids in map(tokenizer.encode, lines) if len(ids) >= _LENGTH)
+        chosen = [ids[:_LENGTH] for ids in itertools.islice(long, _LINES)]
+    input_ids = np.array([[tokenizer.cls_id, *ids, tokenizer.sep_id] for ids in chosen])
     rows = np.arange(len(input_ids))
     masked = np.random.default_rng(0).integers(1 + _NEIGHBORS, _LENGTH - _NEIGHBORS, len(rows))
     input_ids[rows, masked] = tokenizer.mask_id
@@ -51,4 +59,4 @@ def main(model: str, text: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    flags.run(main, AttentionSettings, description=__doc__)

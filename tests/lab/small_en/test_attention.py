@@ -8,7 +8,8 @@ MODEL = ROOT / "models" / "albert-tiny-docs"
 def test_every_head_of_every_layer_is_shown_with_weights_around_the_mask(tmp_path, capsys):
     text = tmp_path / "text.txt"
     text.write_text("too short\n" + 3 * (" ".join(["Read the bytes of the file."] * 9) + "\n"))
-    attention.main(str(MODEL), str(text))
+    settings = attention.AttentionSettings(model=str(MODEL), input_file=str(text))
+    attention.main(settings)
     _, _, *rows, last = capsys.readouterr().out.splitlines()
     config = load_pretrained(str(MODEL)).config
     cells = [[float(cell) for cell in row.strip("| ").split("|")] for row in rows]
