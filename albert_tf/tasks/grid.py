@@ -1,7 +1,9 @@
-"""The points of --search: all combinations of the values of some flags."""
+"""The points of --search, all combinations of the values of some flags, and the picture of their scores."""
 
 import dataclasses
+import io
 import itertools
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from albert_tf.core.errors import UserError
@@ -49,3 +51,33 @@ def _point(values: dict[str, Any], groups: tuple[Settings, ...]) -> tuple[dict[s
         own = {name: values[name] for name in values if name in group.names()}
         changed.append(dataclasses.replace(group, **own) if own else group)
     return values, changed
+
+
+def plot(entries: Sequence[Mapping], metric: str) -> bytes:
+    """A PNG file: a row for each point, the best on top, with a dot for each run and a bar at the median.
+
+    Args:
+      entries: {"settings": values by flag, "scores": of the runs, "median": values by metric}, the best first.
+
+    Returns:
+      The file's content; empty without matplotlib.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return b""
+    figure = Figure(figsize=(6, 1.2 + 0.3 * len(entries)), layout="constrained")
+    axes = figure.add_subplot(xlabel=metric)
+    for row, entry in enumerate(entries):
+        axes.plot(entry["scores"], [row] * len(entry["scores"]), "o", color="#1f5fa8", alpha=0.6)
+        axes.plot(entry["median"][metric], row, "|", color="#c4551d", markersize=16, mew=2)
+    axes.set_yticks(
+        range(len(entries)),
+        [" ".join(map(str, entry["settings"].values())) for entry in entries],
+    )
+    axes.set_ylabel(" ".join(entries[0]["settings"]))
+    axes.invert_yaxis()
+    axes.grid(axis="x", alpha=0.3)
+    content = io.BytesIO()
+    figure.savefig(content, format="png", dpi=110)
+    return content.getvalue()

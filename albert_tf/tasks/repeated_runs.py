@@ -133,13 +133,17 @@ def _searched(task_class, config, run, optimizer) -> dict:
             config.refuse("search", "needs data for evaluations, such as --eval_file")
         metric, seconds = runs[0]["best"]["metric"], report["seconds"]
         median = report["median"] if "median" in report else report["eval"]
+        scores = [single["best"]["value"] for single in runs]
         entries.append(
-            {"settings": values, "median": median, "folder": of_run.output_dir, "seconds": seconds}
+            {"settings": values, "median": median, "scores": scores}
+            | {"folder": of_run.output_dir, "seconds": seconds}
         )
     entries.sort(key=lambda entry: -entry["median"][metric])
     report = {"search": entries, "metric": metric}
+    picture = grid.plot(entries, metric)
     if is_chief(make_strategy(run)):
-        write_files(run.output_dir, {RESULTS_FILE: checksums.json_file(report)})
+        contents = {RESULTS_FILE: checksums.json_file(report)}
+        write_files(run.output_dir, contents | ({"search.png": picture} if picture else {}))
     flags, measured = entries[0]["settings"], entries[0]["median"]
     shown = [
         name for name in getattr(task_class, "shown_metrics", ()) or measured if name in measured
@@ -148,7 +152,9 @@ def _searched(task_class, config, run, optimizer) -> dict:
     for number, entry in enumerate(entries, start=1):
         numbers = [f"{entry['median'][name]:.4f}" for name in shown]
         rows.append([f"{number}.", *map(str, entry["settings"].values()), *numbers])
-    print(f"{aligned(rows)}results in {os.path.join(run.output_dir, RESULTS_FILE)}", flush=True)
+    drawn = "search.png" if picture else "no plot: pip install matplotlib"
+    place = os.path.join(run.output_dir, RESULTS_FILE)
+    print(f"{aligned(rows)}results in {place}; {drawn}", flush=True)
     return report
 
 

@@ -304,7 +304,8 @@ class FineTuningConfig(ModelChoice, TextSettings):
     search: str = setting(
         "",
         "Flags and their values, such as 'learning_rate=1e-5,3e-5,1e-4;train_batch_size=16,32': trains with every"
-        " combination, each --num_runs times in its own folder, and ends with a table of the medians.",
+        " combination, each --num_runs times in its own folder, and ends with a table of the medians and a plot"
+        " (with matplotlib).",
         changes_results=False,
     )
     restart_collapsed: int = setting(

@@ -7,13 +7,15 @@ import json
 import math
 import shutil
 import statistics
+import sys
 
 import numpy as np
 import pytest
+from matplotlib import axes
 
 from albert_tf import UserError
 from albert_tf.core import checksums
-from albert_tf.tasks import registry, repeated_runs
+from albert_tf.tasks import grid, registry, repeated_runs
 from albert_tf.tasks.classification.task import ClassificationTask
 from tests.helpers import eagerly, error_of, fine_tune_here, fine_tuning_settings, make_task
 
@@ -71,10 +73,36 @@ def test_a_search_runs_every_combination_and_sorts_the_medians(task_flags, tmp_p
         assert entry["median"]["loss"] == pytest.approx(
             sum(run["eval"]["loss"] for run in alone) / 2
         )
+        assert entry["scores"] == [run["eval"]["accuracy"] for run in alone]
     assert lines[0].split()[:5] == ["median", "of", "2", "learning_rate", "optimizer"]
+    assert lines[-1] == f"results in {tmp_path / 'results.json'}; search.png"
+    assert (tmp_path / "search.png").read_bytes().startswith(b"\x89PNG")
     assert [line.split()[:3] for line in lines[1:3]] == [
         [f"{number}.", str(rate), "adamw"] for number, rate in enumerate(rates, start=1)
     ]
+
+
+def test_the_plot_of_a_search_has_a_dot_for_each_run_and_a_bar_at_each_median(monkeypatch):
+    drawn = []
+    plot = axes.Axes.plot
+    monkeypatch.setattr(
+        axes.Axes,
+        "plot",
+        lambda own, *args, **style: drawn.append(args) or plot(own, *args, **style),
+    )
+    entries = [
+        {"settings": {"seed": 4}, "scores": [0.5, 0.75, 1.0], "median": {"f1": 0.75}},
+        {"settings": {"seed": 5}, "scores": [0.25], "median": {"f1": 0.25}},
+    ]
+    assert grid.plot(entries, "f1") == grid.plot(entries, "f1")
+    assert drawn[:4] == [
+        ([0.5, 0.75, 1.0], [0, 0, 0], "o"),
+        (0.75, 0, "|"),
+        ([0.25], [1], "o"),
+        (0.25, 1, "|"),
+    ]
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    assert grid.plot(entries, "f1") == b""
 
 
 def test_the_table_of_several_runs(three_runs):
