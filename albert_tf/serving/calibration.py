@@ -39,7 +39,7 @@ class Comparison(NamedTuple):
     def lines(self) -> list[str]:
         """What changed, and a warning if it is much."""
         number = len(self.items)
-        changed = sum(map(is_changed, self.before, self.after))
+        changed = self.num_changed()
         lines = [f"{changed:,} of {number:,} answers changed"]
         lost = 0.0
         if before := self.metric(self.before):
@@ -53,6 +53,10 @@ class Comparison(NamedTuple):
                 f" {MOST_LOST}; --quantization=int8_weights changes less"
             )
         return lines
+
+    def num_changed(self) -> int:
+        """How many answers are others, see `is_changed`."""
+        return sum(map(is_changed, self.before, self.after))
 
     def metric(self, answers: Sequence[Answer]) -> tuple[str, float] | None:
         """The accuracy, or the Pearson correlation of scores, if every item has the truth under the answer's key."""

@@ -6,9 +6,9 @@ python -m lab.small_en.model --run_dir=WORK/last --output_dir=models/albert-smal
 import dataclasses
 import json
 import pathlib
+import struct
 
 import ml_dtypes
-import safetensors
 import safetensors.numpy
 
 from albert_tf import load_pretrained, save_pretrained
@@ -76,17 +76,16 @@ def use_bfloat16(folder: str) -> None:
     """Rounds the weights of a model folder to bfloat16, which halves the file; readers widen them."""
     path = pathlib.Path(folder)
     tensors = safetensors.numpy.load((path / WEIGHTS).read_bytes())
-    rounded = {
-        name: {
-            "dtype": "bfloat16",
-            "shape": values.shape,
-            "data": values.astype(ml_dtypes.bfloat16).tobytes(),
-        }
-        for name, values in tensors.items()
-    }
-    files.write_bytes(
-        str(path / WEIGHTS), bytes(safetensors.serialize(rounded, metadata={"format": "pt"}))
-    )
+    # The format by hand: the package's functions for NumPy know no bfloat16.
+    header: dict[str, dict] = {"__metadata__": {"format": "pt"}}
+    data = b""
+    for name, values in tensors.items():
+        start = len(data)
+        data += values.astype(ml_dtypes.bfloat16).tobytes()
+        header[name] = {"dtype": "BF16", "shape": values.shape, "data_offsets": (start, len(data))}
+    content = json.dumps(header).encode()
+    content += b" " * (-len(content) % 8)
+    files.write_bytes(str(path / WEIGHTS), struct.pack("<Q", len(content)) + content + data)
     listed = (path / checksums.SUMS_FILE).read_text().splitlines()
     checksums.write_sums(folder, [line.partition("  ")[2] for line in listed])
 
