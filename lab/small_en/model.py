@@ -11,7 +11,7 @@ import struct
 import ml_dtypes
 import safetensors.numpy
 
-from albert_tf import load_pretrained, save_pretrained
+from albert_tf import AlbertForPreTraining, load_pretrained, save_pretrained
 from albert_tf.core import checksums, files, flags
 from albert_tf.core.settings import Settings, setting
 from albert_tf.formats.hugging_face import WEIGHTS
@@ -25,6 +25,9 @@ class ModelSettings(Settings):
 
     run_dir: str = setting("", "Folder of the finished run.", required=True, input_path=True)
     output_dir: str = setting("", "Folder of the model.", required=True)
+    max_seq_length: int = setting(
+        128, "Positions that are kept: those that were trained.", minimum=1
+    )
 
 
 def main(settings: ModelSettings) -> None:
@@ -32,12 +35,21 @@ def main(settings: ModelSettings) -> None:
     source = f"{settings.run_dir}/model"
     results = files.read_json(f"{settings.run_dir}/results.json")
     save_pretrained(
-        load_pretrained(source),
+        without_positions(load_pretrained(source), settings.max_seq_length),
         settings.output_dir,
         spm_model_file=f"{source}/spiece.model",
         card=card(results, json.loads(CURVES.read_text())),
     )
     use_bfloat16(settings.output_dir)
+
+
+def without_positions(model: AlbertForPreTraining, number: int) -> AlbertForPreTraining:
+    """The model with embeddings of the first positions only."""
+    config = dataclasses.replace(model.config, max_position_embeddings=number)
+    shorter = AlbertForPreTraining(config)
+    for name, variable in shorter.named_variables().items():
+        variable.assign(model.named_variables()[name][tuple(map(slice, variable.shape))])
+    return shorter
 
 
 def card(results: dict, runs: list[dict]) -> Card:

@@ -21,10 +21,14 @@ from albert_tf.model.config import AlbertConfig
 from lab.flops import example_flops
 from lab.pages import with_table
 from lab.plots import COLORS, new_figure, save
+from lab.small_tasks.report import draw as draw_tasks
+from lab.small_tasks.report import results_table
 from lab.tools.plot_run import lines
 
 _ROOT = pathlib.Path(__file__).parents[2]
-CURVES = pathlib.Path(__file__).with_name("training.json")
+CURVES, TASKS = (
+    pathlib.Path(__file__).with_name(f"{name}.json") for name in ("training", "small_tasks")
+)
 PAGE, PICTURE = (_ROOT / "docs/results" / f"small_en.{end}" for end in ("md", "png"))
 MAJORITY = 0.0572  # of the held-out records: `results.json` of every run
 _KEPT = ("masked_lm_accuracy", "masked_lm_loss", "sentence_order_accuracy")
@@ -178,6 +182,10 @@ def main(settings: ReportSettings) -> None:
         f" reaches {doubled(runs):.1%} before the learning rate falls."
     )
     page = with_table(PAGE.read_text(), "cost", [*page_table(runs), "", expected])
+    if TASKS.exists():  # results.json of lab.small_tasks
+        results = json.loads(TASKS.read_text())["tasks"]
+        page = with_table(page, "tasks", results_table(results))
+        save(draw_tasks(results), str(PAGE.with_name("small_en_tasks.png")))
     files.write_bytes(str(PAGE), page.encode())
 
 

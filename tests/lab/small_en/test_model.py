@@ -21,12 +21,13 @@ def test_the_model_of_a_run_is_written_rounded_and_with_its_results(tmp_path):
     save_pretrained(trained, str(run / "model"), spm_model_file=str(vocabulary))
     results = {"eval": {"masked_lm_accuracy": 0.2812}, "majority": {"masked_lm_accuracy": 0.0572}}
     (run / "results.json").write_text(json.dumps(results))
-    model.main(model.ModelSettings(run_dir=str(run), output_dir=str(output)))
+    model.main(model.ModelSettings(run_dir=str(run), output_dir=str(output), max_seq_length=7))
     sizes = [(folder / "model.safetensors").stat().st_size for folder in (run / "model", output)]
     assert sizes[1] < 0.6 * sizes[0]
     read = load_pretrained(str(output)).named_variables()  # which also verifies the checksums
     for name, variable in trained.named_variables().items():
-        np.testing.assert_allclose(read[name].numpy(), variable.numpy(), rtol=2**-8, err_msg=name)
+        kept = variable.numpy()[:7] if name.endswith("position_embeddings") else variable.numpy()
+        np.testing.assert_allclose(read[name].numpy(), kept, rtol=2**-8, err_msg=name)
         assert not (read[name].numpy().view(np.uint32) & 0xFFFF).any(), name
     assert (
         "| masked_lm_accuracy | 0.2812 (majority class 0.0572) |"
