@@ -77,7 +77,7 @@ def card(results: dict, runs: list[dict]) -> Card:
         },
     }
     limits = (
-        "It was pretrained on two processor cores, a thousandth of what the paper's base model read."
+        "It was pretrained on two processor cores; it read less than a thousandth of what the paper's base model read."
         " It completes common phrases; for most tasks, one of the released models is far better."
     )
     text = CardText("a small English model, made on two processor cores", limits, "fill-mask")
