@@ -222,11 +222,12 @@ def main(settings: SpeedrunSettings) -> None:
     declared = tomllib.loads(RECIPES.read_text())
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else []
     work = pathlib.Path(settings.work_dir).absolute()
+    reference = round(reference_step(work, declared), 3) if settings.recipes else 0.0
     for name in filter(None, settings.recipes.split(",")):
         for seed in map(int, settings.seeds.split(",")):
             about = {"recipe": name, "seed": seed, "date": f"{datetime.date.today()}"}
             about |= {"commit": commit(str(_ROOT), short=True), "processor": processor_name()}
-            about["reference_step"] = round(reference_step(work, declared), 3)
+            about["reference_step"] = reference
             results.append(about | Trial(work, declared, name, seed).run())
             lines = ",\n".join(map(json.dumps, results))
             files.write_bytes(str(RESULTS), f"[\n{lines}\n]\n".encode())
