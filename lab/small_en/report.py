@@ -3,7 +3,7 @@
     python -m lab.small_en.report --runs=WORK/2_layers,WORK/6_layers,WORK/last --processor_log=WORK/processor.log
     python -m lab.small_en.report    # page and picture again, from the committed training.json
 
-`pretrain.sh` writes the processor log: a line every 30 s with the time, the process, its processor seconds, its output
+A run with the name of a committed one replaces it. `pretrain.sh` writes the processor log: a line every 30 s with the time, the process, its processor seconds, its output
 folder and its last step. The time between two lines is taken as even.
 """
 
@@ -39,7 +39,7 @@ class ReportSettings(Settings):
     """Which runs are read."""
 
     runs: str = setting(
-        "", "Folders of the runs, in order, separated by commas; empty: the committed curves."
+        "", "Folders of runs, in order, separated by commas; they follow the committed curves."
     )
     processor_log: str = setting("", "The log of processor time.")
 
@@ -170,12 +170,13 @@ def draw(runs: list[dict[str, Any]], majority: float) -> None:
 
 
 def main(settings: ReportSettings) -> None:
-    """Reads the runs, if they are given; writes the picture and the page's tables."""
-    if settings.runs:
-        log = pathlib.Path(settings.processor_log)
-        runs = [curve(folder, log) for folder in settings.runs.split(",")]
-        files.write_bytes(str(CURVES), (json.dumps(runs) + "\n").encode())
-    runs = json.loads(CURVES.read_text())
+    """Adds the runs, if they are given, to the committed curves; writes the picture and the page's tables."""
+    of_name = {run["name"]: run for run in json.loads(CURVES.read_text())}
+    for folder in filter(None, settings.runs.split(",")):
+        run = curve(folder, pathlib.Path(settings.processor_log))
+        of_name[run["name"]] = run
+    runs = list(of_name.values())
+    files.write_bytes(str(CURVES), (json.dumps(runs) + "\n").encode())
     draw(runs, MAJORITY)
     expected = (
         "If the accuracy rises as over the last doubling of the time at a constant learning rate, twice as much time"
