@@ -1,5 +1,6 @@
 """Score, mean number of layers and time of a text, for every fixed depth and every patience of a fine-tuned model."""
 
+import os
 import statistics
 import time
 from typing import Any
@@ -7,8 +8,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.core import files
 from albert_tf.serving.predictors import load_predictor
 from albert_tf.tasks import registry
+from albert_tf.tasks.classification.settings import task_key
 from lab.experiments import training
 from lab.experiments.declarations import fine_tuning_classes
 from lab.experiments.training import Trained
@@ -17,25 +20,30 @@ _TIMED_TEXTS, _REPEATS = 64, 3
 
 
 def measure(trained: Trained, task: str) -> list[dict[str, Any]] | None:
-    """The points of a task by depth, then by patience; None if there is no data.
+    """The points of a task, see `points`; None if there is no data."""
+    if not training.task_data(trained.workspace, task):
+        return None
+    training.fine_tune(trained, task)
+    return points(training.best_run(trained, task))
+
+
+def points(folder: str) -> list[dict[str, Any]]:
+    """How a finished run of a classifier does by depth, then by patience, on its development data.
 
     Returns:
       Objects of `num_hidden_layers`, `patience` (None for a fixed depth), `score` in percent, `mean_layers`, and
       `milliseconds`, the mean time of one text, of the fastest of some calls.
     """
-    data = training.task_data(trained.workspace, task)
-    if not data:
-        return None
-    training.fine_tune(trained, task)
-    model = training.best_run(trained, task)
-    values = {**training.settings_for(trained, task), **data, "num_runs": 1, "do_train": False}
-    values |= {"init_checkpoint": model, "output_dir": "unused"}
-    run, _, config = training.settings_of(values, fine_tuning_classes(task))
-    evaluated = registry.resolve(registry.find(task).task)(config, run)
-    depth = trained.model_config.num_hidden_layers
+    saved = files.read_json(os.path.join(folder, "config.json"))
+    name = saved["task"].get("task_name") or "race"
+    values = {**saved["run"], **saved["task"], "num_runs": 1, "do_train": False}
+    values |= {"init_checkpoint": folder, "output_dir": "unused", "num_hidden_layers": None}
+    run, _, config = training.settings_of(values, fine_tuning_classes(task_key(name)))
+    evaluated = registry.resolve(registry.find(task_key(name)).task)(config, run)
+    depth = saved["model"]["num_hidden_layers"]
     uses = [(layers, None) for layers in range(1, depth + 1)]
     uses += [(depth, patience) for patience in range(2, depth)]
-    return [_point(evaluated, model, *use) for use in uses]
+    return [_point(evaluated, folder, *use) for use in uses]
 
 
 def _point(task, model: str, num_hidden_layers: int, patience: int | None) -> dict[str, Any]:

@@ -3,8 +3,9 @@
     python -m lab.small_en.report --runs=WORK/2_layers,WORK/6_layers,WORK/last --processor_log=WORK/processor.log
     python -m lab.small_en.report    # page and picture again, from the committed training.json
 
-A run with the name of a committed one replaces it. `pretrain.sh` writes the processor log: a line every 30 s with the time, the process, its processor seconds, its output
-folder and its last step. The time between two lines is taken as even.
+A run with the name of a committed one replaces it. `pretrain.sh` writes the processor log: a line every 30 s with the
+time, the process, its processor seconds, its output folder and its last step. The time between two lines is taken as
+even.
 """
 
 import dataclasses
