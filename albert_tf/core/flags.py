@@ -69,6 +69,7 @@ def run(
         settings = _settings_or_exit(settings_classes, defaults)
         if signal.getsignal(signal.SIGTERM) != signal.SIG_IGN:
             signal.signal(signal.SIGTERM, _interrupt)
+        memory.ImportCheck.install()
         try:
             main(*settings)
         except KeyboardInterrupt as error:

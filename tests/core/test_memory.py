@@ -1,6 +1,7 @@
 """Memory that is left is read from the system, and memory that is missing is an error of one line."""
 
 import errno
+import re
 import resource
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import pytest
 
 from albert_tf.core import memory
 from albert_tf.core.errors import UserError
+from tests.helpers import ROOT
 
 MACHINE = {"proc/meminfo": "MemTotal: 9 kB\nMemAvailable:  8000 kB\nSwapFree: 500 kB\n"}
 VERSION_2 = {
@@ -94,3 +96,29 @@ def test_a_program_without_memory_ends_with_a_line_that_names_the_flag():
     ended = subprocess.run(command, preexec_fn=limit, capture_output=True, text=True)
     assert ended.returncode == 1
     assert ended.stderr == "-c: out of memory (no more can be allocated): lower --size\n"
+
+
+@pytest.mark.parametrize(
+    ("limit", "left", "needed"),
+    [
+        ("the container (its control group)", 0.1e9, "0.20"),
+        ("the process (ulimit -v)", 1.7e9, "1.80"),
+    ],
+)
+def test_tensorflow_is_not_imported_without_memory_for_it(limit, left, needed, monkeypatch):
+    monkeypatch.setattr(memory, "limits", lambda: [("the machine", 9e9), (limit, left)])
+    check = memory.ImportCheck()
+    error = rf"^TensorFlow needs at least {needed} GB of memory, {re.escape(limit)} has .* left: "
+    with pytest.raises(UserError, match=error):
+        check.find_spec("tensorflow", None)
+    assert check.find_spec("numpy", None) is None
+
+
+def test_a_program_without_memory_for_tensorflow_ends_with_a_line():
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (1800 * 2**20,) * 2)
+
+    command = [sys.executable, "-m", "albert_tf.predict", ROOT / "models" / "albert-tiny-docs"]
+    ended = subprocess.run(command, preexec_fn=limit, capture_output=True, text=True, input="a\n")
+    error = r"predict\.py: TensorFlow needs at least 1\.80 GB of memory, the process .*\n"
+    assert ended.returncode == 1 and re.fullmatch(error, ended.stderr), ended.stderr

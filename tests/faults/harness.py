@@ -319,15 +319,20 @@ def _hash(content: bytes) -> str:
 
 
 class States:
-    """The different states of a folder that kills leave, as copies; give `before_change` to `run_program`."""
+    """The different states of a folder that kills leave, as copies; give `before_change` to `run_program`.
 
-    def __init__(self, folder: pathlib.Path, copies: pathlib.Path):
-        self._folder, self._copies = folder, copies
+    Only kills before changes of paths that match `own` are tried.
+    """
+
+    def __init__(self, folder: pathlib.Path, copies: pathlib.Path, own: str = ""):
+        self._folder, self._copies, self._own = folder, copies, own
         self.found: dict[str, pathlib.Path] = {}  # hash of the state -> its copy
         self.kills = 0  # that lead to them
 
     def before_change(self, change: Change) -> None:
         """Copies the states before a change and in the middle of it, if they are new."""
+        if not re.search(self._own, change.path):
+            return
         self.kills += 1
         self._add(self._folder)
         if half := change.half_written():

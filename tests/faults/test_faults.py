@@ -132,6 +132,7 @@ class Program:
     )
     ignored: str = ""  # paths of files that another one of the programs writes
     own: str = ""  # paths of files that no other one writes; disk errors are tried there
+    trains_as_others: bool = False  # kills are tried there, too: others interrupt the training
     notes: str = "$."  # lines on standard error that are no errors; none
 
 
@@ -263,12 +264,12 @@ def fine_tuning_twice(inputs, output):
     yield "--num_runs=2", f"--feature_cache_dir={output / 'cache'}"
 
 
-@program(eagerly=True, is_slow=True, own="/predictions/")
+@program(eagerly=True, is_slow=True, own="/predictions/", trains_as_others=True)
 def SQuAD(inputs, output):
     yield from fine_tuning_flags(inputs, "squad2.0", output)
 
 
-@program(eagerly=True, is_slow=True, own="/predictions/")
+@program(eagerly=True, is_slow=True, own="/predictions/", trains_as_others=True)
 def RACE(inputs, output):
     yield from fine_tuning_flags(inputs, "race", output)
 
@@ -398,10 +399,11 @@ def tried(request, inputs, tmp_path_factory) -> Iterator[Tried]:
     output = folder / "output"
     (folder / "states").mkdir()
     output.mkdir()
-    PROGRAMS[name].prepare(inputs, output)
-    states, disk = States(output, folder / "states"), Disk(output, PROGRAMS[name].ignored)
-    tried = Tried(name, PROGRAMS[name], inputs, output, states, disk)
-    tried.outcome = tried.run(before_change=states.before_change, watch=disk.before_change)
+    program = PROGRAMS[name]
+    program.prepare(inputs, output)
+    states = States(output, folder / "states", program.own if program.trains_as_others else "")
+    tried = Tried(name, program, inputs, output, states, Disk(output, program.ignored))
+    tried.outcome = tried.run(before_change=states.before_change, watch=tried.disk.before_change)
     assert tried.outcome.status == 0, tried.outcome
     assert len(tried.outcome.changes) >= 3
     tried.expected = contents(output)
