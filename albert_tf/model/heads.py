@@ -34,11 +34,9 @@ class MaskedLmHead(tf_keras.layers.Layer):
 
     def __init__(self, config: AlbertConfig, initializers: Initializers, dtype=None):
         super().__init__(dtype=dtype, name="masked_lm_head")
-        sizes, activation = (
-            (config.hidden_size, config.embedding_size),
-            function_of(config.hidden_act),
-        )
-        self.transform = Dense(*sizes, initializers, self.dtype_policy, activation)
+        sizes = config.hidden_size, config.embedding_size
+        self.transform = Dense(*sizes, initializers, self.dtype_policy)
+        self.hidden_act = config.hidden_act  # not in the dense layer: a SavedModel takes no partial
         self.layer_norm = LayerNorm(config.embedding_size, config.layer_norm_eps)
         self.output_bias = self.add_weight(
             "output_bias", [config.vocab_size], initializer="zeros", experimental_autocast=False
@@ -47,7 +45,8 @@ class MaskedLmHead(tf_keras.layers.Layer):
 
     def call(self, masked_BPD, word_embeddings_VE):
         """Hidden states of masked positions [B, P, D], word embeddings [V, E] -> logits [B, P, V] float32."""
-        transformed_BPE = self.layer_norm(self.transform(masked_BPD))
+        activated_BPE = function_of(self.hidden_act)(self.transform(masked_BPD))
+        transformed_BPE = self.layer_norm(activated_BPE)
         logits_BPV = tf.einsum(
             "BPE,VE->BPV",
             tf.cast(transformed_BPE, self.compute_dtype),

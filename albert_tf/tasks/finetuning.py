@@ -53,6 +53,7 @@ class FineTuningTask(Task):
 
     keeps = "best"
     steps_flags = "--num_train_epochs or --num_train_steps"
+    usual_epochs = 3.0
     model_class: type[ModelWithHead]
     source_class: type[Source]
     _weights: Any  # `Weights` of the model to start from; None without one
@@ -291,7 +292,9 @@ class FineTuningTask(Task):
         self.usual_learning_rate = default_learning_rate(
             self.model_config.hidden_size, is_random=self._weights is None
         )
-        optimizer = optimizer.resolved(num_examples, run.train_batch_size, self.usual_learning_rate)
+        optimizer = optimizer.resolved(
+            num_examples, run.train_batch_size, self.usual_learning_rate, self.usual_epochs
+        )
         every = run.eval_every_steps or max(1, -(-optimizer.num_train_steps // 10))
         saves = run.save_checkpoints_steps or every
         run = dataclasses.replace(run, eval_every_steps=every, save_checkpoints_steps=saves)

@@ -167,22 +167,29 @@ class FineTuningOptimizerConfig(OptimizerConfig):
         none_value=-1,
         help="Number of steps of linear warm-up; by default, or with -1, --warmup_proportion of the training.",
     )
-    num_train_epochs: float = setting(
-        3.0,
-        "Number of passes through the training data, without --num_train_steps.",
+    num_train_epochs: float | None = setting(
+        None,
+        "Number of passes through the training data, without --num_train_steps; by default, or with 0, 10 for tagging,"
+        " otherwise 3.",
         minimum=0.001,
         maximum=1_000_000,
+        none_value=0,
     )
     warmup_proportion: float = setting(
         0.1, "Fraction of the training that is warm-up.", minimum=0, maximum=1
     )
 
     def resolved(
-        self, num_examples: int, train_batch_size: int, usual_learning_rate: float
+        self,
+        num_examples: int,
+        train_batch_size: int,
+        usual_learning_rate: float,
+        usual_epochs: float = 3.0,
     ) -> OptimizerConfig:
         """The settings with a value for every None."""
         values = self.to_dict()
-        epochs, proportion = values.pop("num_train_epochs"), values.pop("warmup_proportion")
+        epochs = values.pop("num_train_epochs") or usual_epochs
+        proportion = values.pop("warmup_proportion")
         if self.num_train_steps is None:
             values["num_train_steps"] = max(1, round(epochs * num_examples / train_batch_size))
         if self.num_warmup_steps is None:

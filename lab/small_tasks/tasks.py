@@ -45,7 +45,9 @@ def _texts(files: Callable, text: str, label: str, length: int = 128) -> Task:
     return Task("run_classifier.py", metrics, length, 3, files, _LINEAR, flags)
 
 
-def _entities(name: str, epochs: float, separator: str) -> Task:
+def _entities(
+    name: str, epochs: float, separator: str, optimizer: str, learning_rate: float
+) -> Task:
     return Task(
         "run_tagger.py",
         ("f1", "precision", "recall"),
@@ -54,9 +56,8 @@ def _entities(name: str, epochs: float, separator: str) -> Task:
         (baselines.linear_on_words, baselines.crf),
         {"word_separator": separator},
         {"doc_stride": 1 / 2},
-        # With AdamW, a small model gives every word the tag O (docs/results/small_models.md).
-        optimizer="lamb",
-        learning_rate=5e-3,
+        optimizer=optimizer,
+        learning_rate=learning_rate,
     )
 
 
@@ -94,7 +95,7 @@ ENGLISH = {
         (baselines.majority_option, baselines.similarity_of_options),
         shares={"max_qa_length": 3 / 8},
     ),
-    "WNUT": _entities("wnut17", 10, "space"),
+    "WNUT": _entities("wnut17", 10, "space", "adamw", 3e-4),
     "WNUT-types": _entity_types("wnut17", "space"),
 }
 CHINESE = {
@@ -103,7 +104,7 @@ CHINESE = {
         *("text_a", "label"),
     ),
     "shopping": _texts(data.shopping, "text", "category"),
-    "MSRA": _entities("msra_zh", 4, "none"),
+    "MSRA": _entities("msra_zh", 4, "none", "lamb", 5e-3),
     "MSRA-types": _entity_types("msra_zh", "none"),
 }
 # Tasks of docs/results/small_models.md.

@@ -1,10 +1,12 @@
 """Settings of all fine-tuning: the default learning rates."""
 
+import dataclasses
 import re
 
 import pytest
 
 from albert_tf.tasks.settings import FineTuningOptimizerConfig, default_learning_rate
+from albert_tf.tasks.tagging.task import TaggingTask
 from tests.helpers import ROOT
 
 WIDTHS = (64, 128, 384, 512, 768, 1024, 2048, 4096, 6144)
@@ -38,3 +40,13 @@ def test_a_rate_that_is_given_wins_over_the_default():
     given = FineTuningOptimizerConfig(learning_rate=7e-6)
     assert given.resolved(100, 4, 3e-4).learning_rate == 7e-6
     assert FineTuningOptimizerConfig().resolved(100, 4, 3e-4).learning_rate == 3e-4
+
+
+def test_the_number_of_epochs_is_given_or_the_tasks():
+    settings = FineTuningOptimizerConfig()
+    assert settings.resolved(100, 4, 3e-4).num_train_steps == 75
+    assert settings.resolved(100, 4, 3e-4, TaggingTask.usual_epochs).num_train_steps == 250
+    given = FineTuningOptimizerConfig(num_train_epochs=2.0)
+    assert given.resolved(100, 4, 3e-4, 10.0).num_train_steps == 50
+    (field,) = [each for each in dataclasses.fields(settings) if each.name == "num_train_epochs"]
+    assert "10 for tagging, otherwise 3" in field.metadata["help"]

@@ -24,6 +24,9 @@ class TaggingTask(FineTuningTask):
     model_class = AlbertForTokenClassification
     source_class = TaggingSource
     best_metric = "f1"
+    usual_epochs = (
+        10.0  # after 3, small models on small files have hardly begun (docs/finetuning.md)
+    )
     shown_metrics = ("loss", "precision", "recall", "f1")
 
     def __init__(self, config: TaggingConfig, run: FineTuningRunConfig):
