@@ -95,7 +95,7 @@ ENGLISH = {
         (baselines.majority_option, baselines.similarity_of_options),
         shares={"max_qa_length": 3 / 8},
     ),
-    "WNUT": _entities("wnut17", 10, "space", "adamw", 3e-4),
+    "WNUT": _entities("wnut17", 10, "space", "adamw", 5e-4),
     "WNUT-types": _entity_types("wnut17", "space"),
 }
 CHINESE = {
