@@ -23,7 +23,7 @@ from albert_tf.tasks.settings import files_setting
 class SearchSettings(PredictSettings):
     """The model, the texts, and how they are searched."""
 
-    corpus: str = files_setting("File of texts, one a line; or a table.", required=True)
+    corpus: str = files_setting("File of texts, one per line; or a table.", required=True)
     text_column: str = setting("", "Column with the texts, if --corpus is a table with a header.")
     top_k: int = setting(10, "Number of texts that answer a query.", minimum=1)
     index: str = setting(

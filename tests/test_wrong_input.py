@@ -149,7 +149,7 @@ def test_a_wrong_flag_stops_before_tensorflow_is_imported(
 
 @pytest.fixture(scope="session")
 def corpus(tmp_path_factory) -> pathlib.Path:
-    """A text of 40 documents, one sentence a line."""
+    """A text of 40 documents, one sentence per line."""
     path = tmp_path_factory.mktemp("corpus") / "corpus.txt"
     generator = random.Random(7)
     syllables = [first + second for first in "bdfgklmnprstvz" for second in "aeiou"]

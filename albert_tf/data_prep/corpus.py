@@ -1,6 +1,6 @@
 """The corpus: the files that a flag names, bytes that are not UTF-8, and files of sentences.
 
-The programs of this folder pass the corpus to each other as UTF-8 text with one sentence a line and a blank line
+The programs of this folder pass the corpus to each other as UTF-8 text with one sentence per line and a blank line
 between documents.
 """
 
@@ -42,7 +42,7 @@ class CorpusSettings(Settings):
 
     output_file: str = setting(
         "",
-        "Text file to write: one sentence a line, a blank line between documents.",
+        "Text file to write: one sentence per line, a blank line between documents.",
         required=True,
     )
     eval_output_file: str = setting("", "Text file for the held-out documents.")

@@ -3,7 +3,7 @@ r"""Turns text into TFRecords of masked sentence-order examples.
     albert-tf data create_pretraining_data --input_file=corpus/ --output_dir=records/ \
         --spm_model_file=30k-clean.model
 
-Input: UTF-8 text, one sentence a line, a blank line between documents; the end of a file ends a document.
+Input: UTF-8 text, one sentence per line, a blank line between documents; the end of a file ends a document.
 Output: shards of records and `metadata.json` with every setting and count. A record has several examples, or one with
 all of the original's features (`albert_tf/data/record_formats/`).
 

@@ -3,8 +3,8 @@
     albert-tf data split_sentences --input_file='wiki/*/wiki_*' --output_file=corpus.txt
 
 Documents are read one after the other, split by worker processes, and written in the order of the input, with
-one sentence a line and a blank line between documents. Text that is not prose is dropped: headings, stubs, licenses of
-Project Gutenberg, sentences with missing templates.
+one sentence per line and a blank line between documents. Text that is not prose is dropped: headings, stubs,
+licenses of Project Gutenberg, sentences with missing templates.
 """
 
 import contextlib

@@ -52,7 +52,7 @@ class TrainSettings(TextSettings):
 
     input_file: str = setting(
         "",
-        "Text files with one sentence a line (files, globs or folders, separated by commas).",
+        "Text files with one sentence per line (files, globs or folders, separated by commas).",
         required=True,
         input_path=True,
     )

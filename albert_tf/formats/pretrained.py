@@ -50,6 +50,11 @@ def load_pretrained(
 ) -> ModelWithHead:
     """The model at a path: an `AlbertForPreTraining`, or the class that was fine-tuned.
 
+    Example:
+      model = load_pretrained("models/albert-tiny-docs")
+      tokenizer = Tokenizer.from_pretrained("models/albert-tiny-docs")
+      model.encoder(tokenizer(["It rains."]))["sequence_output"]  # [1, L, D]
+
     Args:
       path: a run's folder; a model's folder in the Hugging Face layout, or its name on the hub
         (`hf:albert/albert-base-v2`); the folder of a released TF1 archive; a keras-hub preset, a TF-Hub module, or an
@@ -151,6 +156,9 @@ def save_pretrained(
     **cleaning: bool,
 ) -> None:
     """Writes a model as a folder that `load_pretrained` reads.
+
+    Example:
+      save_pretrained(model, "my_model", spm_model_file=tokenizer)
 
     Args:
       folder: created if it does not exist; files of the same names are replaced when the new ones are complete.

@@ -36,6 +36,12 @@ def load_predictor(
     `load_predictor(path).predict(texts)` returns a dictionary for each text: label and probabilities, a score, the
     answer to a question, filled masks, or an embedding.
 
+    Example:
+      albert = load_predictor("models/albert-small-en")
+      [answer] = albert.predict(["She opened the [MASK] and looked out."])
+      answer["masks"][0][0]["token"]  # "▁door"
+      albert.similarity(["a cat"], ["a dog", "the tax law"])  # cosines, float32 [1, 2]
+
     Args:
       path: the model, in any layout that `load_pretrained` takes; or an ONNX export, folder or file, which is computed
         without TensorFlow.

@@ -101,6 +101,11 @@ class Predictor(abc.ABC):
     def predict(self, items: Iterable[Item]) -> list[Answer]:
         """The answers to items, in their order; the keys of an answer depend on the kind of model.
 
+        Classifiers: `label`, `probability`, `probabilities`; with several labels `labels`, `probabilities`; regression:
+        `score`. Taggers: `entities`, and for words `tags`. SQuAD: `answer`, `probability`, `start`, `end`, for 2.0 also
+        `null_odds`. RACE: `answer`, `option`, `probability`, `probabilities`. Embedders: `embedding`. Pretrained
+        models: `text` and `masks`, `in_order`, or `embedding`. Other keys of an item are copied.
+
         The rows of a `pandas.DataFrame` or a `datasets.Dataset` are items, too. Warns once if texts are cut or empty.
         """
         if hasattr(items, "to_dict") and hasattr(items, "columns"):  # iterating gives its columns

@@ -43,7 +43,7 @@ def predictions_of(length: int) -> int:
 
 
 def text_path(settings: BenchSettings) -> str:
-    """The corpus, one sentence a line, a blank line between documents."""
+    """The corpus, one sentence per line, a blank line between documents."""
     return str(settings.work / "text.txt")
 
 

@@ -56,7 +56,7 @@ class BenchSettings(Settings):
     )
     text_file: str = setting(
         "",
-        "Corpus, one sentence a line and a blank line between documents: files, globs or folders, separated by"
+        "Corpus, one sentence per line and a blank line between documents: files, globs or folders, separated by"
         " commas; empty makes one with data_prep.sample_corpus.",
         input_path=True,
     )

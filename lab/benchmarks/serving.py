@@ -38,7 +38,7 @@ class ServingSettings(Settings):
     url: str = setting("", "A running server instead, as http://127.0.0.1:8501/v1/models/mrpc.")
     input_file: str = setting(
         "",
-        "Texts, one a line; a tab separates the two texts of a pair.",
+        "Texts, one per line; a tab separates the two texts of a pair.",
         required=True,
         input_path=True,
     )

@@ -46,7 +46,7 @@ class IntrinsicSettings(VocabularySettings, TextSettings):
     )
     input_file: str = setting(
         "",
-        "Other text instead of passages, one sentence a line and a blank line between documents.",
+        "Other text instead of passages, one sentence per line and a blank line between documents.",
         input_path=True,
     )
     output_dir: str = setting(
@@ -90,7 +90,7 @@ def make(settings: IntrinsicSettings) -> dict[str, int]:
 
 
 def write_passages(settings: IntrinsicSettings, path: str) -> None:
-    """Writes the passages as text, one sentence a line; passages with fewer than two sentences are left out.
+    """Writes the passages as text, one sentence per line; passages with fewer than two sentences are left out.
 
     An equal file is not written again, so that an interrupted run that reads it can be resumed.
     """

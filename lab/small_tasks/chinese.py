@@ -2,7 +2,7 @@
 
     python -m lab.small_tasks.chinese --data_dir=data --output_dir=zh
 
-The program writes train.txt and held_out.txt, one sentence a line, and vocab.txt: the tokens of the released Chinese
+The program writes train.txt and held_out.txt, one sentence per line, and vocab.txt: the tokens of the released Chinese
 vocabulary that occur at least three times in the text, and ASCII. The text contains no text of a development file of
 reviews, and no text that differs from such a text only in punctuation.
 """

@@ -17,7 +17,7 @@ from albert_tf.tasks.predictor import Predictor
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "api.md"
 _INTRODUCTION = """# Python reference
 
-This page lists the names that `import albert_tf` offers, and the classes that they return. It is written by
+The names that `import albert_tf` offers, and the classes that they return; written by
 `python -m lab.tools.api_reference` from the docstrings. An example is in the
 [README](../README.md#use-a-model-in-five-lines); what a predictor takes and answers is listed in
 [models.md](models.md#predict).

@@ -1,6 +1,6 @@
 """Blocks of the corpus: reads a block, tokenizes it, plans its pairs once, and stores both.
 
-The corpus is UTF-8 text with one sentence a line and a blank line between documents; the end of a file ends a document.
+The corpus is UTF-8 text, one sentence per line, a blank line between documents; the end of a file ends a document.
 Block k is the documents that begin in the k-th MiB of the corpus, which is its files one after the other. A document
 begins with the blank line before it, or with its file. So a process that knows the sizes of the files finds a block
 alone: it opens the files and looks for the first blank line of two MiB.

@@ -27,7 +27,7 @@ class PretrainingDataSettings(VocabularySettings, TextSettings):
 
     input_file: str = setting(
         "",
-        "Text, one sentence a line and a blank line between documents: files, globs or folders, separated by"
+        "Text, one sentence per line and a blank line between documents: files, globs or folders, separated by"
         " commas.",
         required=True,
         input_path=True,

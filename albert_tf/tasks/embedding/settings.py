@@ -21,7 +21,7 @@ class EmbeddingConfig(FineTuningConfig):
     eval_file: str = files_setting("Development data: a table with a header.")
     predict_file: str = files_setting("Texts, in the first of --text_columns, to embed.")
     corpus_file: str = files_setting(
-        "Further texts for --eval_kind=retrieval, one a line: the texts of --eval_file's second column are searched"
+        "Further texts for --eval_kind=retrieval, one per line: the texts of --eval_file's second column are searched"
         " together with them."
     )
     text_columns: str = setting(
