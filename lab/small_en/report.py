@@ -67,9 +67,10 @@ def curve(folder: str, log: pathlib.Path) -> dict[str, Any]:
     saved = files.read_json(str(run / "config.json"))
     records = files.read_json(str(pathlib.Path(saved["task"]["input_file"]) / "metadata.json"))
     steps, seconds = processor_seconds(log, folder)
+    sizes = {field.name for field in dataclasses.fields(AlbertConfig)} - {"foreign"}
     result: dict[str, Any] = {
         "name": run.name,
-        "model": saved["model"],
+        "model": {name: value for name, value in saved["model"].items() if name in sizes},
         "length": records["max_seq_length"],
         "predictions": records["max_predictions_per_seq"],
         "tokens_per_example": records["counts"]["tokens_in_records"]
