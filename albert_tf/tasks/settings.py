@@ -122,11 +122,12 @@ class FineTuningRunConfig(RunConfig):
         return self.do_train or self.do_eval or self.do_predict
 
 
-# Maximum width D -> peak learning rate of fine-tuning. Up to 384, it was measured (docs/results/small_models.md).
-# Above, larger models collapse at rates that suit smaller models (google-research/albert#197, google-research#151,
-# keras-hub#831).
-_FINE_TUNING_RATES = {128: 3e-4, 512: 1e-4, 768: 3e-5, 1024: 2e-5, 2048: 1e-5, math.inf: 5e-6}
-_RANDOM_WEIGHTS_RATE = 1e-4  # the rate of BERT's pretraining, D = 768 and 1024
+# Maximum width D -> peak learning rate of fine-tuning. Up to 384, it was measured (docs/results/small_models.md,
+# small_en.md). Above, larger models collapse at rates that suit smaller models (google-research/albert#197,
+# google-research#151, keras-hub#831).
+_FINE_TUNING_RATES = {512: 3e-4, 768: 3e-5, 1024: 2e-5, 2048: 1e-5, math.inf: 5e-6}
+# From random weights: 3e-4 up to this width, where wider models collapse, then the rate of BERT's pretraining.
+_RANDOM_WEIGHTS_WIDTH, _RANDOM_WEIGHTS_RATE = 128, 1e-4
 _RATES_IN_WORDS = ", ".join(
     f"{rate:g} " + (f"up to D = {width}" if width < math.inf else "above")
     for width, rate in _FINE_TUNING_RATES.items()
@@ -136,7 +137,7 @@ _RATES_IN_WORDS = ", ".join(
 def default_learning_rate(hidden_size: int, *, is_random: bool) -> float:
     """The peak learning rate of fine-tuning if none is given."""
     rate = next(rate for width, rate in _FINE_TUNING_RATES.items() if hidden_size <= width)
-    return max(rate, _RANDOM_WEIGHTS_RATE) if is_random else rate
+    return _RANDOM_WEIGHTS_RATE if is_random and hidden_size > _RANDOM_WEIGHTS_WIDTH else rate
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -150,7 +151,7 @@ class FineTuningOptimizerConfig(OptimizerConfig):
         None,
         none_value=0,
         help=f"Peak learning rate; by default, or with 0, it depends on the model's width: {_RATES_IN_WORDS}; from"
-        f" random weights at least {_RANDOM_WEIGHTS_RATE:g}.",
+        f" random weights {_RANDOM_WEIGHTS_RATE:g} above D = {_RANDOM_WEIGHTS_WIDTH}.",
     )
     num_train_steps: int | None = changed(  # type: ignore[assignment]
         OptimizerConfig,

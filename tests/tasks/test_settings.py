@@ -18,8 +18,8 @@ def test_no_model_has_a_higher_rate_than_a_narrower_one(is_random):
     assert rates == sorted(rates, reverse=True) and rates[0] > rates[-1]
 
 
-def test_random_weights_have_no_lower_rate_than_pretrained_ones():
-    for width in WIDTHS:
+def test_random_weights_of_large_models_have_no_lower_rate_than_pretrained_ones():
+    for width in (width for width in WIDTHS if width >= 768):
         rate = default_learning_rate(width, is_random=True)
         assert rate >= default_learning_rate(width, is_random=False)
 
