@@ -156,15 +156,10 @@ def source_of(run: str, predictor: Predictor) -> Any:
 def item_of(example: Any) -> dict[str, Any]:
     """An example as `predict` reads it."""
     example = example[1] if type(example) is tuple else example  # numbered
-    names = {
-        "text_a": "text_a",
-        "text_b": "text_b",
-        "words": "tokens",
-        "question": "question",
-        "context": "context",
-    }
-    values = {key: getattr(example, name, None) for name, key in names.items()}
-    return {key: value for key, value in values.items() if value is not None}
+    if hasattr(example, "words"):
+        return {"tokens": list(example.words)}
+    names = ("text_a", "text_b", "question", "context")
+    return {name: value for name in names if (value := getattr(example, name, None)) is not None}
 
 
 def score_of(
@@ -282,7 +277,7 @@ def _cell(runs: Sequence[Mapping], form: str) -> str:
     judged = [run for run in runs if form in run["forms"]]
     if not judged:
         return ""
-    mean, half, worst = loss(judged, form)
+    mean, half, worst = (round(value, 2) + 0.0 for value in loss(judged, form))  # no "-0.00"
     interval = f" ± {half:.2f}" if len(judged) > 1 else ""
     mark = "**" if mean < -MOST_LOST else ""
     changed = sum(run["forms"][form]["changed"] for run in judged)

@@ -10,8 +10,6 @@ texts, and gives the same to all in turn. Their number is chosen such that the s
 """
 
 import dataclasses
-import datetime
-import functools
 import json
 import os
 import pathlib
@@ -53,24 +51,22 @@ def main(settings: ThroughputSettings) -> None:
     texts = mixed_texts(pathlib.Path(inputs.text_path(settings)).read_text(errors="ignore"))
     texts = random.Random(1).sample(texts, min(settings.texts, len(texts)))
     calls = dict(ours(settings)) | (dict(others(settings)) if not settings.only_ours else {})
-    content: dict[str, Any] = {"date": str(datetime.date.today()), "machine": run.machine()}
+    content: dict[str, Any] = {"date": time.strftime("%Y-%m-%d"), "machine": run.machine()}
     with load_of_others() as share:
         content |= measured(calls, texts, settings)
     content |= {"threads": settings.threads, "others": share[0], "versions": run.versions()}
-    path = pathlib.Path(settings.output_file)
-    files.write_bytes(str(path), f"{json.dumps(content, indent=1)}\n".encode())
-    path.with_suffix(".md").write_text("\n".join([*page(content), ""]))
+    files.write_bytes(settings.output_file, f"{json.dumps(content, indent=1)}\n".encode())
+    path = pathlib.Path(settings.output_file).with_suffix(".md")
+    path.write_text("\n".join([*page(content), ""]))
 
 
 def mixed_texts(corpus: str) -> list[str]:
     """In turn a paragraph and a sentence of the next one, without markup and fragments."""
     lines = [line.strip() for line in corpus.splitlines()]
-    paragraphs = [line for line in lines if len(line.split()) > 4 and not line.startswith("<")]
+    texts = [line for line in lines if len(line.split()) > 4 and not line.startswith("<")]
     rng = random.Random(1)
-    return [
-        rng.choice(_SENTENCE_END.split(paragraph)) if number % 2 else paragraph
-        for number, paragraph in enumerate(paragraphs)
-    ]
+    texts[1::2] = [rng.choice(_SENTENCE_END.split(text)) for text in texts[1::2]]
+    return texts
 
 
 def measured(calls: Mapping[str, Call], texts: list[str], settings: ThroughputSettings) -> dict:
@@ -128,7 +124,7 @@ def others(settings: ThroughputSettings) -> Iterator[tuple[str, Call]]:
     path, cuts = inputs.model_path(settings), {"truncation": True, "max_length": _LENGTH}
     classify = transformers.pipeline("text-classification", model=path, device="cpu")
     for size in (1, 8, 32):
-        call = functools.partial(classify, batch_size=size, **cuts)
+        call = lambda texts, size=size: classify(texts, batch_size=size, **cuts)  # noqa: E731
         yield f"transformers, pipeline, batches of {size}", call
     encoder = sentence_transformers.SentenceTransformer(path, device="cpu")
     encoder.max_seq_length = _LENGTH
@@ -146,16 +142,10 @@ def page(content: Mapping[str, Any]) -> list[str]:
         cell = f"{statistics.median(rates):.1f} ({rates[0]:.1f} to {rates[-1]:.1f})"
         ratios = [other / own for own, other in zip(row, fastest, strict=False)]
         cells.append([name, cell, f"{statistics.median(ratios):.2f}" if ratios else ""])
-    machine = content["machine"]
-    return [
-        "# Texts of mixed lengths",
-        "",
-        f"{machine['processor']} ({', '.join(machine['instructions'])}), {content['date']}, threads:"
-        f" {content['threads']}. {number:,} texts in a round, at most {_LENGTH} tokens; other programs used"
-        f" {content['others']:.0%} of the processors.",
-        "",
-        *table("library | texts per second | times the fastest other library", cells),
-    ]
+    about = f"{content['machine']['processor']}, {content['date']}, threads: {content['threads']}"
+    load = f"other programs used {content['others']:.0%} of the processors"
+    lines = [f"{about}; {load}. {number:,} texts in a round, at most {_LENGTH} tokens.", ""]
+    return lines + table("library | texts per second | times the fastest other library", cells)
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ def test_each_kind_of_task_has_its_own_score():
 
 def test_an_example_becomes_an_item_of_predict():
     assert int8_answers.item_of(TextExample("", "one")) == {"text_a": "one"}
-    assert int8_answers.item_of((3, Sentence(("in", "Rome")))) == {"tokens": ("in", "Rome")}
+    assert int8_answers.item_of((3, Sentence(("in", "Rome")))) == {"tokens": ["in", "Rome"]}
 
 
 def test_the_page_has_the_committed_numbers():
