@@ -17,11 +17,13 @@ from lab.benchmarks.inputs import (
     BFLOAT16_EXPORT,
     EXPORT,
     INT8_EXPORT,
+    INT8_WEIGHTS_EXPORT,
     MODEL,
     ONNX_EXPORT,
     STATIC_INT8_EXPORT,
     TEXT,
     TFLITE_EXPORTS,
+    TFLITE_FLOAT32_EXPORTS,
     export_path,
     model_path,
     text_path,
@@ -118,11 +120,11 @@ def _predictor(settings: BenchSettings) -> MakeCall:
     return make_call
 
 
-def _tflite(settings: BenchSettings) -> MakeCall:
+def _tflite(settings: BenchSettings, *, names: Mapping[int, str] = TFLITE_EXPORTS) -> MakeCall:
     from albert_tf.serving import tflite
 
     def make_call(batch: int, length: int):
-        path = f"{export_path(settings, TFLITE_EXPORTS[length])}/model.tflite"
+        path = f"{export_path(settings, names[length])}/model.tflite"
         run = tflite.runner(files.read_bytes(path), num_cores())
         features = random_ids(settings, batch, length)
         return lambda: run(**features)["logits"]
@@ -215,6 +217,12 @@ ENGINES: Mapping[str, Engine] = {
         precision="bfloat16",
     ),
     "predictor": Engine("`load_predictor`, strings", _predictor, (TEXT, MODEL), takes_text=True),
+    "tflite": Engine(
+        "TFLite in LiteRT",
+        functools.partial(_tflite, names=TFLITE_FLOAT32_EXPORTS),
+        tuple(TFLITE_FLOAT32_EXPORTS.values()),
+        batches=False,
+    ),
     "tflite_int8": Engine(
         "TFLite `dynamic_int8` in LiteRT",
         _tflite,
@@ -223,6 +231,13 @@ ENGINES: Mapping[str, Engine] = {
         precision="TFLite int8",
     ),
     "onnx_runtime": Engine("ONNX in ONNX Runtime", _onnx_runtime, (ONNX_EXPORT,), _ONNX_RUNTIME),
+    "onnx_runtime_weights": _of_int8(
+        "ONNX `int8_weights` in ONNX Runtime",
+        _onnx_runtime,
+        INT8_WEIGHTS_EXPORT,
+        _ONNX_RUNTIME,
+        "int8_weights",
+    ),
     "onnx_runtime_int8": _of_int8(
         "ONNX `int8` in ONNX Runtime", _onnx_runtime, INT8_EXPORT, _ONNX_RUNTIME, "int8"
     ),

@@ -21,16 +21,26 @@ TEXT, VOCABULARY, MODEL, EXPORT = "input.text", "input.vocabulary", "input.model
 # Further exports of the same model.
 BFLOAT16_EXPORT, ONNX_EXPORT = "input.export_bfloat16", "input.export_onnx"
 INT8_EXPORT, STATIC_INT8_EXPORT = "input.export_int8", "input.export_static_int8"
-TFLITE_EXPORTS = {length: f"input.export_tflite_{length}" for length in (32, 128, 384)}
+INT8_WEIGHTS_EXPORT = "input.export_int8_weights"
+_TFLITE_LENGTHS = (32, 128, 384)
+TFLITE_EXPORTS = {length: f"input.export_tflite_{length}" for length in _TFLITE_LENGTHS}
+TFLITE_FLOAT32_EXPORTS = {
+    length: f"input.export_tflite_float32_{length}" for length in _TFLITE_LENGTHS
+}
 _EXPORT_OPTIONS = {
     EXPORT: {"max_seq_length": 512},
     BFLOAT16_EXPORT: {"max_seq_length": 512, "dtype": "bfloat16"},
     ONNX_EXPORT: {"format": "onnx"},
     INT8_EXPORT: {"format": "onnx", "quantization": "int8"},
+    INT8_WEIGHTS_EXPORT: {"format": "onnx", "quantization": "int8_weights"},
     STATIC_INT8_EXPORT: {"format": "onnx", "quantization": "int8", "max_seq_length": 128},
     **{
-        name: {"max_seq_length": length, "format": "tflite", "quantization": "dynamic_int8"}
-        for length, name in TFLITE_EXPORTS.items()
+        name: {"max_seq_length": length, "format": "tflite", "quantization": quantization}
+        for quantization, exports in (
+            ("dynamic_int8", TFLITE_EXPORTS),
+            ("none", TFLITE_FLOAT32_EXPORTS),
+        )
+        for length, name in exports.items()
     },
 }
 RECORDS = {length: f"input.records.{length}" for length in (512, 128)}

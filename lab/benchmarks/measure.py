@@ -24,7 +24,6 @@ from typing import Any
 import psutil
 
 from albert_tf.core.settings import Settings, setting
-from albert_tf.core.workers import num_cores
 
 Values = dict[str, Any]  # what the function of a measurement returns; JSON can represent it
 
@@ -233,10 +232,10 @@ def in_process(name: str, settings: BenchSettings, limit_seconds: float) -> Valu
         "-m",
         "lab.benchmarks.registry",
         name,
-        json.dumps(settings.to_dict()),
+        json.dumps({field: getattr(settings, field) for field in BenchSettings.names()}),
     ]
-    busy, own, start = _busy_seconds(), children_seconds(), time.monotonic()
-    with open(log, "w") as file:
+    own, start = children_seconds(), time.monotonic()
+    with open(log, "w") as file, load_of_others() as others:
         options = {"env": environment(), "stderr": subprocess.STDOUT, "start_new_session": True}
         process = subprocess.Popen([*command, str(answer)], stdout=file, **options)
         is_over = not _ended(process, limit_seconds)
@@ -246,7 +245,7 @@ def in_process(name: str, settings: BenchSettings, limit_seconds: float) -> Valu
         "status": "done" if measured and not process.returncode else "failed",
         "process_seconds": elapsed,
         "cpu_seconds": cpu,
-        "others": max(0.0, (_busy_seconds() - busy - cpu) / (elapsed * num_cores())),
+        "others": others[0],
         **measured,
     }
     if is_over:
@@ -274,6 +273,18 @@ def environment() -> dict[str, str]:
     """The environment of a measurement's process."""
     names = os.environ.keys() - {*_DROPPED_VARIABLES}
     return {**{name: os.environ[name] for name in names}, **ENVIRONMENT}
+
+
+@contextlib.contextmanager
+def load_of_others() -> Iterator[list[float]]:
+    """Yields a list whose element is at the end the share of the processors that other programs used meanwhile."""
+    own_seconds = lambda: time.process_time() + children_seconds()  # noqa: E731
+    busy, own, start, others = _busy_seconds(), own_seconds(), time.monotonic(), [0.0]
+    try:
+        yield others
+    finally:
+        spent = _busy_seconds() - busy - (own_seconds() - own)
+        others[0] = max(0.0, spent / ((time.monotonic() - start) * (os.cpu_count() or 1)))
 
 
 def _busy_seconds() -> float:

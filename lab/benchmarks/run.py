@@ -14,6 +14,7 @@ import os
 import pathlib
 import platform
 import time
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import psutil
@@ -145,30 +146,54 @@ class ResultsFolder:
         self._write()
 
     def make_input(self, needed: Measurement, settings: BenchSettings) -> dict[str, Any]:
-        """Makes data for measurements, and the data that it is made from, unless it exists."""
-        done = settings.work / f"{needed.name}.done"
-        if done.exists():
-            return json.loads(done.read_text())
-        for name in needed.inputs:
-            made = self.make_input(registry.find(name), settings)
-            if made["status"] != "done":
-                return made
-        print(f"({needed.name})", end=" ", flush=True)
-        result = measure.in_process(needed.name, settings, needed.limit_seconds)
-        self._values["inputs"][needed.name] = result
+        """See the function."""
+        return make_input(needed, settings, self._put_input)
+
+    def _put_input(self, name: str, result: dict[str, Any]) -> None:
+        self._values["inputs"][name] = result
         self._write()
-        if result["status"] == "done":
-            files.write_bytes(str(done), json.dumps(result).encode())
-        return result
 
     def _write(self) -> None:
         files.write_bytes(str(self._file), f"{json.dumps(self._values, indent=1)}\n".encode())
 
 
+def make_input(
+    needed: Measurement,
+    settings: BenchSettings,
+    record: Callable[[str, dict[str, Any]], None] = lambda name, result: None,
+) -> dict[str, Any]:
+    """Makes data for measurements, and the data that it is made from, unless it exists."""
+    done = settings.work / f"{needed.name}.done"
+    if done.exists():
+        return json.loads(done.read_text())
+    for name in needed.inputs:
+        made = make_input(registry.find(name), settings, record)
+        if made["status"] != "done":
+            return made
+    print(f"({needed.name})", end=" ", flush=True)
+    result = measure.in_process(needed.name, settings, needed.limit_seconds)
+    record(needed.name, result)
+    if result["status"] == "done":
+        files.write_bytes(str(done), json.dumps(result).encode())
+    return result
+
+
+def make_inputs(names: Iterable[str], settings: BenchSettings) -> None:
+    """Makes data for a program of its own.
+
+    Raises:
+      UserError: this fails.
+    """
+    for name in dict.fromkeys(names):
+        made = make_input(registry.find(name), settings)
+        if made["status"] != "done":
+            raise UserError(f"{name}: {made['reason']}")
+
+
 def machine() -> dict[str, Any]:
     """A description of the machine and its load."""
     features = processor_info().get("flags", "").split()
-    wanted = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
+    wanted = ("avx2", "avx512f", "avx_vnni", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8")
     return {
         "system": platform.platform(),
         "processor": processor_name(),

@@ -16,3 +16,13 @@ def test_the_page_has_a_row_for_each_engine_and_its_fastest_call():
     page = "\n".join(side_by_side.page(content))
     assert "ONNX `int8` in ONNX Runtime | 0.50 (500) |" in page
     assert "threads: 1" in page
+
+
+def test_engines_in_float32_have_the_score_of_the_model():
+    forms = {"onnx_runtime_int8": {"score": 79.0}, "openvino": {"score": 80.5}}
+    answers = {"tasks": {"SST-2": {"runs": {"1": {"model": 80.0, "forms": forms}}}}}
+    scores = side_by_side.scores_of(answers, "SST-2")
+    assert scores["saved_model"] == scores["onnx_runtime"] == 80.0
+    assert (scores["onnx_runtime_int8"], scores["openvino"]) == (79.0, 80.5)
+    assert "tflite_int8" not in scores
+    assert side_by_side.scores_of(answers, "RTE") == {}
