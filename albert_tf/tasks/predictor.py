@@ -26,8 +26,8 @@ Item = str | Mapping[str, Any]
 Answer = dict[str, Any]
 
 _LENGTHS_ARE_MULTIPLES_OF = 8  # so that there are few shapes
-# Bounds the memory of a batch.
-_TOKENS_OF_BATCH = 2048
+# Bounds the memory of a batch; on two cores faster than 2,048 or more (lab/benchmarks/results/2026-11-25/batches.md).
+_TOKENS_OF_BATCH = 1024
 
 
 class Model(Protocol):

@@ -41,6 +41,8 @@ _PRECISIONS = (
 )  # a name comes after those that have it in them
 _SIZES = [f"{batch}x{length}" for batch, length in engines.SIZES]
 
+_MARKERS = "os^vD<>PX*hd"
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SideBySideSettings(BenchSettings):
@@ -156,19 +158,19 @@ def scores_of(answers: Mapping[str, Any], task: str) -> dict[str, float]:
 
 def drawn(content: Mapping[str, Any], scores: Mapping[str, float], task: str) -> Figure:
     """A point for each engine and precision: the score of the small model against milliseconds at 1 x 128."""
-    figure, ((axes,),) = new_figure(1, width=7.0, height=4.0)
+    figure, ((axes,),) = new_figure(1, width=8.0, height=3.6)
     threads, by_size = min(content["threads"].items())
-    for name, row in by_size["1x128"].items():
-        if name in scores:
-            engine = engines.ENGINES[name]
-            color = COLORS[_PRECISIONS.index(next(p for p in _PRECISIONS if p in engine.precision))]
-            point = 1000 * min(row), scores[name]
-            axes.scatter(*point, s=24, color=color)
-            axes.annotate(engine.title.replace("`", ""), point, fontsize=6, rotation=30)
-    axes.set_xscale("log")
-    axes.set_xlabel(f"milliseconds, albert-base, 1 x 128, threads: {threads}")
+    named = {name: 1000 * min(row) for name, row in by_size["1x128"].items() if name in scores}
+    for name in sorted(named, key=named.__getitem__):
+        engine = engines.ENGINES[name]
+        color = COLORS[_PRECISIONS.index(next(p for p in _PRECISIONS if p in engine.precision))]
+        marker = _MARKERS[list(named).index(name) % len(_MARKERS)]
+        label = f"{engine.title.replace('`', '')}: {named[name]:.0f} ms, {scores[name]:.1f} %"
+        axes.plot(named[name], scores[name], marker, color=color, alpha=0.7, label=label)
+    axes.set(xlabel=f"milliseconds, albert-base, 1 x 128, threads: {threads}", xlim=(0, None))
     axes.set_ylabel(f"{task}, albert-small-en, %")
     axes.margins(0.2, 0.3)
+    figure.legend(loc="outside right center")
     return figure
 
 

@@ -40,7 +40,7 @@ class ThroughputSettings(BenchSettings):
     rounds: int = setting(3, "Number of rounds.", minimum=1)
     only_ours: bool = setting(False, "Whether to leave out the other libraries.")
     threads: int = setting(2, "Number of cores, and of threads of each library.", minimum=1)
-    batches: str = setting("32x2048", "Our batches, as TEXTSxTOKENS, separated by commas.")
+    batches: str = setting("32x1024", "Our batches, as TEXTSxTOKENS, separated by commas.")
     output_file: str = setting("", "JSON file; a table is beside it.", required=True)
 
 
