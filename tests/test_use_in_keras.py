@@ -34,7 +34,7 @@ def test_a_head_of_ones_own_learns_while_frozen_layers_stay(run):
     losses = values["history"].history["loss"]
     assert losses[-1] < 0.5 * losses[0]
     assert len((folder / "runs" / "log.csv").read_text().splitlines()) == 1 + len(losses)
-    before = load_pretrained(ROOT / "models" / "albert-tiny-docs").named_variables()
+    before = load_pretrained(ROOT / "models" / "albert-small-en").named_variables()
     changed = {
         name
         for name, variable in values["encoder"].named_variables().items()
@@ -50,7 +50,8 @@ def test_the_summary_counts_the_parameters_of_every_layer(run):
     lines: list[str] = []
     encoder = run[0]["encoder"]
     encoder.summary(print_fn=lines.append)
-    names = ("embeddings", "projection", "attention_0_0", "ffn_0_0", "pooler")
+    groups = [f"{part}_{group}_0" for part in ("attention", "ffn") for group in range(3)]
+    names = ("embeddings", "projection", *groups, "pooler")
     assert [layer.name for layer in encoder.layers] == list(names)
     assert sum(layer.count_params() for layer in encoder.layers) == encoder.count_params()
     text = "\n".join(lines)
@@ -62,9 +63,9 @@ def test_the_summary_counts_the_parameters_of_every_layer(run):
 def test_hidden_states_and_attention_have_the_shapes_that_the_page_names(run):
     states, attentions = run[0]["states"], run[0]["attentions"]
     tokens = run[0]["tokenizer"](run[0]["texts"])["input_mask"]
-    assert [state.shape for state in states] == [(*tokens.shape, 128)] * 5
+    assert [state.shape for state in states] == [(*tokens.shape, 384)] * 4
     np.testing.assert_array_equal(states[-1], run[0]["outputs"]["sequence_output"])
-    assert [probability.shape[:2] for probability in attentions] == [(4, 4)] * 4
+    assert [probability.shape[:2] for probability in attentions] == [(4, 6)] * 3
     for probabilities in attentions:
         np.testing.assert_allclose(np.sum(probabilities, axis=-1), 1, rtol=1e-5)
         assert np.all(np.where(tokens[:, None, None] == 1, 0, probabilities) < 1e-6)

@@ -51,8 +51,8 @@ def load_pretrained(
     """The model at a path: an `AlbertForPreTraining`, or the class that was fine-tuned.
 
     Example:
-      model = load_pretrained("models/albert-tiny-docs")
-      tokenizer = Tokenizer.from_pretrained("models/albert-tiny-docs")
+      model = load_pretrained("models/albert-small-en")
+      tokenizer = Tokenizer.from_pretrained("models/albert-small-en")
       model.encoder(tokenizer(["It rains."]))["sequence_output"]  # [1, L, D]
 
     Args:
