@@ -43,36 +43,54 @@ def means(runs: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
 
 
 def page_table(results: dict[str, Any]) -> list[str]:
-    """A row for each task and each fixed depth or patience."""
+    """A row for each task and each fixed depth or patience, with the engines in columns."""
     rows = []
     for name, runs in results["tasks"].items():
-        for point in means(runs):
+        points = means(runs)
+        for point in points:
+            if point["engine"] != "TensorFlow":
+                continue
             patience, depth = point["patience"], point["num_hidden_layers"]
-            rows.append(
-                [
-                    *(name, f"patience {patience}" if patience else f"{depth} layers"),
-                    *(f"{point['score']:.1f}", f"{point['mean_layers']:.2f}"),
-                    *(f"{point['milliseconds']:.1f}", len(runs)),
-                ]
-            )
-    return table("task | use | score | layers, mean | milliseconds for a text | seeds", rows)
+            of_engine = {
+                each["engine"]: each
+                for each in points
+                if (each["num_hidden_layers"], each["patience"]) == (depth, patience)
+            }
+            times = [
+                f"{of_engine[engine]['milliseconds']:.1f}" if engine in of_engine else ""
+                for engine in early_exit.ENGINES
+            ]
+            use = f"patience {patience}" if patience else f"{depth} layers"
+            layers, score = f"{point['mean_layers']:.2f}", f"{point['score']:.1f}"
+            rows.append([name, use, layers, score, *times, len(runs)])
+    engines = " | ".join(f"ms, {engine}" for engine in early_exit.ENGINES)
+    return table(f"task | use | layers, mean | score | {engines} | seeds", rows)
 
 
 def draw(results: dict[str, Any]) -> None:
-    """Score against layers, and against milliseconds."""
+    """Score against layers, a line for each task, and against milliseconds, a marker for each engine."""
     figure, (panels,) = new_figure(2, width=4.2, height=3.4)
+    markers = dict(zip(early_exit.ENGINES, ("o-", "s--", "^:"), strict=True))
     for color, (name, runs) in zip(COLORS, results["tasks"].items(), strict=False):
-        fixed = [point for point in means(runs) if not point["patience"]]
-        early = [point for point in means(runs) if point["patience"]]
+        points = means(runs)
+        for engine, style in markers.items():
+            fixed = [p for p in points if p["engine"] == engine and not p["patience"]]
+            _line(panels[1], fixed, "milliseconds", style, f"{name}, {engine}", color)
+        fixed = [p for p in points if p["engine"] == "TensorFlow" and not p["patience"]]
+        early = [p for p in points if p["patience"]]
+        _line(panels[0], fixed, "mean_layers", "o-", name, color)
         for axes, x in zip(panels, ("mean_layers", "milliseconds"), strict=True):
-            for points, style in ((fixed, "o-"), (early, "D")):
-                values = [(point[x], point["score"]) for point in points]
-                label = name if points is fixed else f"{name}, leaving early"
-                axes.plot(*zip(*values, strict=True), style, ms=5, color=color, label=label)
+            _line(axes, early, x, "D", f"{name}, leaving early", color)
     panels[0].set(title="score by layers", xlabel="layers, mean", ylabel="score, percent")
     panels[1].set(title="score by time", xlabel="milliseconds for a text")
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    figure.legend(*panels[1].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     save(figure, str(PICTURE))
+
+
+def _line(axes, points: list, x: str, style: str, label: str, color: str) -> None:
+    axes.plot(
+        [p[x] for p in points], [p["score"] for p in points], style, ms=5, color=color, label=label
+    )
 
 
 def main(settings: DepthSettings) -> None:
@@ -81,7 +99,7 @@ def main(settings: DepthSettings) -> None:
         tasks: dict[str, list] = {}
         for item in settings.runs.split(","):
             name, _, folder = item.partition("=")
-            tasks.setdefault(name, []).append(early_exit.points(folder))
+            tasks.setdefault(name, []).append(early_exit.points(folder, tuple(early_exit.ENGINES)))
         about = {"date": f"{datetime.date.today()}", "commit": commit(str(_ROOT), short=True)}
         content = {**about, "processor": processor_name(), "tasks": tasks}
         files.write_bytes(str(RESULTS), (json.dumps(content, indent=1) + "\n").encode())

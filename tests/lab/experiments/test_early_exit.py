@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from lab.experiments import columns, declarations, report
+from lab.experiments import columns, declarations, depths, early_exit, report
 from lab.experiments.engine import Engine, result_path
 from lab.experiments.preparation import Workspace
 from tests.helpers import MICRO, label_of, sentence, write_files
@@ -78,3 +78,26 @@ def test_the_report_draws_both_plots(measured):
     text = report.scale_report([experiment], scale, results_dir)
     assert "any depth, 3 layers" in text and "% of time saved" in text
     assert (pathlib.Path(results_dir) / "any_depth" / "micro" / "plot.png").stat().st_size > 10_000
+
+
+def test_a_finished_run_is_measured_in_every_engine(measured, monkeypatch, tmp_path):
+    runs = pathlib.Path(measured[2]).parent.glob("work/micro/runs/*/seed-1/tasks/sst2-*")
+    layers = {
+        json.loads((run / "config.json").read_text())["model"]["num_hidden_layers"]: run
+        for run in runs
+    }
+    write_files(tmp_path, {"page.md": "<!-- table depths -->\n<!-- end -->\n"})
+    for name, file in {"RESULTS": "d.json", "PAGE": "page.md", "PICTURE": "d.png"}.items():
+        monkeypatch.setattr(depths, name, tmp_path / file)
+    depths.main(depths.DepthSettings(runs=f"SST-2={layers[3]}"))
+    (points,) = json.loads((tmp_path / "d.json").read_text())["tasks"]["SST-2"]
+    scores = {
+        (p["engine"], p["num_hidden_layers"]): p["score"] for p in points if not p["patience"]
+    }
+    assert len(scores) == 9 and len(points) == 10
+    for number in (1, 2, 3):
+        assert scores["ONNX Runtime", number] == scores["TensorFlow", number]
+    lines = (tmp_path / "page.md").read_text().splitlines()
+    rows = [line for line in lines if line.startswith("| SST-2")]
+    assert len(rows) == 4 and rows[-1].count("|  |") == 1
+    assert list(early_exit.ENGINES)[2] in lines[2] and (tmp_path / "d.png").exists()
