@@ -60,7 +60,7 @@ def page_table(results: dict[str, Any]) -> list[str]:
                 f"{of_engine[engine]['milliseconds']:.1f}" if engine in of_engine else ""
                 for engine in early_exit.ENGINES
             ]
-            use = f"patience {patience}" if patience else f"{depth} layers"
+            use = f"patience {patience}" if patience else f"layers: {depth}"
             layers, score = f"{point['mean_layers']:.2f}", f"{point['score']:.1f}"
             rows.append([name, use, layers, score, *times, len(runs)])
     engines = " | ".join(f"ms, {engine}" for engine in early_exit.ENGINES)
