@@ -117,7 +117,7 @@ def _layers(measured):
 
 
 def _depths(measured):
-    """Draws SST-2 against layers, a line for each group of rows, and against the milliseconds of one text.
+    """Draws SST-2 against layers, a line for each group of rows, and, if measured, against the milliseconds of one text.
 
     The group of a row is its name up to the comma. Points are means over seeds.
     """
@@ -134,12 +134,14 @@ def _depths(measured):
                 points.setdefault(key, []).append((each["milliseconds"], each["score"]))
     if not groups:
         return None
-    figure, (panels,) = new_figure(2, width=4.5, height=3.6)
+    figure, (panels,) = new_figure(1 + bool(points), width=4.5, height=3.6)
     for color, (name, line) in zip(cycle(COLORS), groups.items(), strict=False):
         panels[0].plot(*zip(*sorted(line), strict=True), "o-", ms=4, color=color, label=name)
     panels[0].set(xlabel="layers", ylabel="SST-2, accuracy, %", title="score by depth")
     panels[0].xaxis.set_major_locator(MaxNLocator(integer=True))
     panels[0].legend()
+    if not points:
+        return figure
     means = {
         key: tuple(map(statistics.fmean, zip(*values, strict=True)))
         for key, values in points.items()
