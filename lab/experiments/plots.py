@@ -117,7 +117,7 @@ def _layers(measured):
 
 
 def _depths(measured):
-    """Draws SST-2 against layers, a line for each group of rows, and, if measured, against the milliseconds of one text.
+    """Draws SST-2 against layers, a line for each group of rows, and against milliseconds of one text if measured.
 
     The group of a row is its name up to the comma. Points are means over seeds.
     """
