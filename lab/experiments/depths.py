@@ -21,7 +21,7 @@ from lab.plots import COLORS, new_figure, save
 
 _ROOT = pathlib.Path(__file__).parents[2]
 RESULTS = pathlib.Path(__file__).with_name("depths.json")
-PAGE, PICTURE = _ROOT / "docs/depth.md", _ROOT / "docs/pictures/depths.png"
+PAGE, PICTURE = _ROOT / "docs/depth.md", _ROOT / "docs/results/depths.png"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
