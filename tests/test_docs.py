@@ -41,7 +41,8 @@ def anchors(page) -> set[str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_lead_to_files_and_headings(page):
-    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+    links = re.findall(r"(?:\]\(|^\[\w+\]: )([^)\s]+)", page.read_text(), re.MULTILINE)
+    for target in links:
         if target.startswith(("http://", "https://")):
             continue
         path, _, anchor = target.partition("#")
