@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterator
 
 from albert_tf.core import files, flags
+from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings, setting
 
 PART_WORDS = 3000
@@ -91,14 +92,20 @@ def _decoded(path: pathlib.Path) -> str:
 
 
 def main(settings: TextSettings) -> None:
-    """Writes each distinct document once."""
+    """Writes each distinct document once.
+
+    Raises:
+      UserError: --data_dir contains no file of either kind.
+    """
     folder, seen = pathlib.Path(settings.data_dir), set()
-    sources = {
-        "books": (("books/*.txt", "gutenberg/*.txt"), parts_of_book),
-        "wikipedia": (("wikipedia*/wiki_*",), pages_of),
-    }
-    for name, (patterns, documents_of) in sources.items():
-        paths = [path for pattern in patterns for path in sorted(folder.glob(pattern))]
+    books = [*sorted(folder.glob("books/*.txt")), *sorted(folder.glob("gutenberg/*.txt"))]
+    pages = sorted(folder.glob("wikipedia*/wiki_*"))
+    if not books and not pages:
+        raise UserError(
+            f"{folder}: expected books/*.txt, gutenberg/*.txt or wikipedia*/wiki_*, found none; change --data_dir"
+        )
+    sources = {"books": (books, parts_of_book), "wikipedia": (pages, pages_of)}
+    for name, (paths, documents_of) in sources.items():
         documents = [document for path in paths for document in documents_of(_decoded(path))]
         documents = [document for document in dict.fromkeys(documents) if document not in seen]
         seen.update(documents)

@@ -2,6 +2,9 @@
 
 import json
 
+import pytest
+
+from albert_tf.core.errors import UserError
 from lab.small_en.text import TextSettings, main
 
 BOOK = """CONTENTS
@@ -48,3 +51,9 @@ def test_prose_is_kept_and_written_once(tmp_path):
     assert second == '"Come back!" he cried.'
     (page,) = (tmp_path / "out" / "wikipedia.jsonl").read_text().splitlines()
     assert json.loads(page)["text"] == f"A mill & its {'very ' * 60}old wheel."
+
+
+def test_a_folder_without_text_is_rejected_before_anything_is_written(tmp_path):
+    with pytest.raises(UserError, match=r"expected books/.*; change --data_dir"):
+        main(TextSettings(data_dir=str(tmp_path), output_dir=str(tmp_path / "out")))
+    assert not (tmp_path / "out").exists()
