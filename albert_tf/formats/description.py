@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 
 from albert_tf.core import checksums, files, run_files
 from albert_tf.core.errors import UserError
-from albert_tf.model.config import where_released
+from albert_tf.model.config import OWN_SECTION, where_released
 
 # CONFIG is used by runs, Hugging Face and keras-hub.
 CONFIG, TF1_CONFIG = "config.json", "albert_config.json"
 TOKENIZER_SETTINGS = "tokenizer_config.json"
-# Keys for our own settings in the configurations of Hugging Face and of the original, which ignore unknown keys.
-HF_OWN_KEY, TF1_OWN_KEY = "albert_tf", "_albert_tf"
+TF1_OWN_KEY = (
+    "_albert_tf"  # our own settings in the original's configuration, which ignores unknown keys
+)
 # The setting that has a number for each label; all other settings are single values.
 THRESHOLDS = "thresholds"
 _OF_TEXT = ("do_lower_case", "keep_accents")
@@ -73,7 +74,7 @@ def _describe(path: str) -> Description:
     sizes = values(CONFIG) or values(TF1_CONFIG) or values(os.path.join(ASSETS, TF1_CONFIG))
     if isinstance(sizes.get("run"), dict):
         return _description(sizes.get("model"), sizes.get("task"))
-    own = sizes.get(HF_OWN_KEY) or sizes.get(TF1_OWN_KEY) or values(export)
+    own = sizes.get(OWN_SECTION) or sizes.get(TF1_OWN_KEY) or values(export)
     own = own if isinstance(own, dict) else {}
     of_text = {**own, **values(TOKENIZER_SETTINGS)}
     of_text = {name: of_text[name] for name in _OF_TEXT if name in of_text}

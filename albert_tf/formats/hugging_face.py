@@ -13,7 +13,7 @@ import safetensors.numpy
 from albert_tf.core import checksums, files
 from albert_tf.core.errors import UserError, first_line, shortened
 from albert_tf.formats import model_card, tokenizer_files, torch_file
-from albert_tf.formats.description import CONFIG, HF_OWN_KEY
+from albert_tf.formats.description import CONFIG
 from albert_tf.formats.weights import (
     POOLER,
     Weights,
@@ -23,8 +23,8 @@ from albert_tf.formats.weights import (
     if_exists,
     variables_of,
 )
-from albert_tf.model.activations import ACTIVATIONS, OF_TRANSFORMERS
-from albert_tf.model.config import MULTI_LABEL, AlbertConfig
+from albert_tf.model.activations import ACTIVATIONS
+from albert_tf.model.config import MULTI_LABEL, OWN_SECTION, AlbertConfig
 from albert_tf.model.heads import (
     MODEL_CLASSES,
     AlbertForEmbedding,
@@ -135,18 +135,12 @@ def read(folder: str) -> Weights:
     """
     path = os.path.join(folder, CONFIG)
     values = files.read_json(path)
-    own = values.pop(HF_OWN_KEY, {})
     for key, expected in (("model_type", "albert"), ("position_embedding_type", "absolute")):
         if (value := values.get(key, expected)) != expected:
             raise UserError(f"{path}: {key} is {shortened(value)}, expected {expected!r}")
-    if not isinstance(own, dict):
-        raise UserError(f"{path}: expected an object under albert_tf, got {shortened(own)}")
-    sizes = {name: own[name] for name in ("share_parameters", "num_hidden_groups") if name in own}
-    activation = values.get("hidden_act", "gelu_new")
-    if isinstance(activation, str) and activation in OF_TRANSFORMERS:
-        sizes["hidden_act"] = OF_TRANSFORMERS[activation]
     check_complete(values, path)
-    config = AlbertConfig.from_dict({**values, **sizes}, source=path)
+    config = AlbertConfig.from_dict(values, source=path, is_of_transformers=True)
+    own = values.get(OWN_SECTION, {})
     architecture = (values.get("architectures") or [""])[0]
     model_class = _class_of(architecture, own, path)
     tensors, path = read_tensors(folder)
@@ -376,7 +370,7 @@ def _their_config(
         "dtype": "float32",
         "hidden_act": (ACTIVATIONS[config.hidden_act].transformers or (config.hidden_act,))[0],
         "num_hidden_groups": 1 + max(_their_groups(config)),
-        HF_OWN_KEY: {
+        OWN_SECTION: {
             "share_parameters": config.share_parameters,
             "num_hidden_groups": config.num_hidden_groups,
             "model_class": type(model).__name__,

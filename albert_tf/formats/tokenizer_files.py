@@ -8,10 +8,7 @@ normalization, its tokens and their scores; or the steps of `wordpiece.split_wor
 """
 
 import base64
-import functools
-import itertools
 import json
-import sys
 import unicodedata
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -20,6 +17,7 @@ from sentencepiece.sentencepiece_model_pb2 import ModelProto, NormalizerSpec, Tr
 
 from albert_tf.formats.description import TOKENIZER_SETTINGS
 from albert_tf.text import wordpiece
+from albert_tf.text.character_class import inside_class
 from albert_tf.text.tokenizer import Tokenizer, WordPieceTokenizer
 
 TOKENIZER, SETTINGS = "tokenizer.json", TOKENIZER_SETTINGS
@@ -128,7 +126,7 @@ def _wordpiece_parts(tokenizer: WordPieceTokenizer) -> dict[str, Any]:
         steps += [{"type": "NFD"}, _remove(wordpiece.is_accent)]
     splits = [
         {"type": "WhitespaceSplit"},
-        _split(f"[{_character_class(_is_word)}]"),
+        _split(f"[{inside_class(wordpiece.is_separated)}]"),
     ]
     return {
         "normalizers": steps,
@@ -153,8 +151,8 @@ def _split(pattern: str) -> dict[str, Any]:
     }
 
 
-def _remove(belongs: Callable[[str], bool]) -> dict[str, Any]:
-    return _replace(f"[{_character_class(belongs)}]", "")
+def _remove(belongs: Callable[[str], object]) -> dict[str, Any]:
+    return _replace(f"[{inside_class(belongs)}]", "")
 
 
 def _added_token(token: str) -> dict[str, Any]:
@@ -165,9 +163,9 @@ def _added_token(token: str) -> dict[str, Any]:
 
 def _cleaning(normalizer: NormalizerSpec, tokenizer: Tokenizer) -> list[dict[str, Any]]:
     """The steps of `tokenizer.clean_text`, followed by those inside SentencePiece."""
-    steps = [_replace(f"[{_character_class(str.isspace)}]+", " ")]
+    steps = [_replace(f"[{inside_class(str.isspace)}]+", " ")]
     if not tokenizer.keep_accents:
-        steps += [{"type": "NFKD"}, _remove(_is_combining)]
+        steps += [{"type": "NFKD"}, _remove(unicodedata.combining)]
     if tokenizer.do_lower_case:
         steps += _lower_case()
     if normalizer.precompiled_charsmap:
@@ -188,30 +186,6 @@ def _lower_case() -> list[dict[str, Any]]:
 
 def _replace(pattern: str, content: str) -> dict[str, Any]:
     return {"type": "Replace", "pattern": {"Regex": pattern}, "content": content}
-
-
-@functools.cache
-def _character_class(belongs: Callable[[str], bool]) -> str:
-    """The inside of a regular expression's [...] with every character for which `belongs` is true."""
-    text = ""
-    for is_run, characters in itertools.groupby(map(chr, range(sys.maxunicode + 1)), belongs):
-        if is_run:
-            first, *rest = map(_escaped, characters)
-            text += f"{first}-{rest[-1]}" if rest else first
-    return text
-
-
-def _is_combining(char: str) -> bool:
-    return unicodedata.combining(char) != 0
-
-
-def _is_word(char: str) -> bool:
-    return wordpiece.is_chinese(char) or wordpiece.is_punctuation(char)
-
-
-def _escaped(char: str) -> str:
-    """A character as it is written inside [...]: an ASCII character by its number, so that it needs no escape."""
-    return f"\\x{ord(char):02x}" if char.isascii() else char
 
 
 def _scores(model: ModelProto) -> list[tuple[str, float]]:

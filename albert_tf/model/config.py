@@ -28,6 +28,10 @@ _RATE = {"minimum": 0, "maximum": 0.99}
 _SIZE = {"minimum": 1, "maximum": 2**31 - 1}
 MOST_BLOCKS = 1000  # a limit, because a file may claim any depth
 
+# The section of the `config.json` of a model folder for what transformers does not know or means differently.
+OWN_SECTION = "albert_tf"
+_IN_OWN_SECTION = ("share_parameters", "num_hidden_groups")
+
 # Keys of configuration files that have no meaning here; they are kept, but not used. First the keys of the released
 # models, then those that versions 2 to 5 of the transformers library write for an ALBERT, including settings of text
 # generation.
@@ -227,22 +231,39 @@ class AlbertConfig(Settings):
         return cls(**{**MODEL_SIZES[name], **changes})
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any], source: str = "configuration") -> "AlbertConfig":
+    def from_dict(
+        cls,
+        values: dict[str, Any],
+        source: str = "configuration",
+        *,
+        is_of_transformers: bool = False,
+    ) -> "AlbertConfig":
         """The configuration in a dictionary; `source` names it in errors.
+
+        With `is_of_transformers`, or if the dictionary has our section in it, as in the `config.json` of a model
+        folder, `hidden_act` has the meaning that it has in transformers.
 
         Raises:
           UserError: a key is neither a field nor a known key of released files, or a value is wrong.
         """
         if not isinstance(values, dict):
             raise UserError(f"{source}: expected the sizes of a model, got {shortened(values)}")
+        section = values.get(OWN_SECTION, {})
+        if not isinstance(section, dict):
+            raise UserError(
+                f"{source}: expected an object under {OWN_SECTION}, got {shortened(section)}"
+            )
+        of_section = {name: section[name] for name in _IN_OWN_SECTION if name in section}
         renamed = {
-            theirs: ours for theirs, ours in OF_TRANSFORMERS.items() if theirs not in ACTIVATIONS
+            theirs: ours
+            for theirs, ours in OF_TRANSFORMERS.items()
+            if is_of_transformers or OWN_SECTION in values or theirs not in ACTIVATIONS
         }
         known = {field.name for field in dataclasses.fields(cls)} - {"foreign"}
         foreign_keys = _FOREIGN_KEYS.split()
         own: dict[str, Any] = {}
         foreign: dict[str, Any] = {}
-        for key, value in values.items():
+        for key, value in {**values, **of_section}.items():
             if key in known:
                 own[key] = renamed.get(str(value), value) if key == "hidden_act" else value
             elif key == "id2label" and isinstance(value, dict):
@@ -250,7 +271,7 @@ class AlbertConfig(Settings):
                 foreign[key] = {str(number): name for number, name in value.items()}
             elif key in foreign_keys or str(key).startswith("_"):
                 foreign[key] = value
-            else:
+            elif key != OWN_SECTION:
                 names = ", ".join(sorted(known))
                 raise UserError(f"{source}: unknown key {shortened(key)}; known are {names}")
         try:

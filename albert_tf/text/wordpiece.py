@@ -78,6 +78,11 @@ def is_punctuation(char: str) -> bool:
     return char in _ASCII_PUNCTUATION or unicodedata.category(char).startswith("P")
 
 
+def is_separated(char: str) -> bool:
+    """Whether a character is a word of its own."""
+    return is_chinese(char) or is_punctuation(char)
+
+
 class _Table(dict):
     """A table for `str.translate` that adds a character when it first occurs."""
 

@@ -43,6 +43,23 @@ def test_a_released_file_is_read_and_written(tmp_path):
     assert AlbertConfig.from_json_file(path) == config
 
 
+def test_the_file_of_a_model_folder_is_read_with_what_transformers_does_not_know(tmp_path):
+    path = tmp_path / "config.json"
+    # transformers shares nothing within its groups but whole layers, and its "gelu" is the exact one.
+    theirs = {**SMALL, "num_hidden_layers": 2, "num_hidden_groups": 2, "hidden_act": "gelu"}
+    ours = {"share_parameters": "attention", "num_hidden_groups": 1, "left_out": ["pooler"]}
+    path.write_text(json.dumps({**theirs, "albert_tf": ours}))
+    config = AlbertConfig.from_json_file(path)
+    assert (config.num_hidden_groups, config.share_parameters) == (1, "attention")
+    assert config.hidden_act == "gelu_exact"
+    assert "albert_tf" not in config.to_dict()
+    path.write_text(config.to_json_string())
+    assert AlbertConfig.from_json_file(path) == config
+    path.write_text(json.dumps({**theirs, "albert_tf": 5}))
+    with pytest.raises(UserError, match="expected an object under albert_tf, got 5"):
+        AlbertConfig.from_json_file(path)
+
+
 def test_labels_may_have_numbers_as_keys():
     """As in the `to_dict` of transformers; a file has strings."""
     labels = {"id2label": {0: "bad", 1: "good", 2: "mixed"}}

@@ -1,9 +1,5 @@
 """Operations on characters, for the tokenizers of both kinds of vocabulary."""
 
-import functools
-import sys
-from collections.abc import Callable
-
 import tensorflow as tf
 
 
@@ -25,19 +21,6 @@ def lower(texts: tf.Tensor) -> tf.Tensor:
 def two_characters_of_dotted_i(texts: tf.Tensor) -> tf.Tensor:
     """Texts with the lower case of "İ", the only character whose lower case has several characters."""
     return tf.strings.regex_replace(texts, "\u0130", "i\u0307")
-
-
-@functools.cache
-def char_class(belongs: Callable[[str], object]) -> str:
-    """An RE2 character class of all characters for which `belongs` is true."""
-    ranges: list[list[int]] = []
-    for code in range(sys.maxunicode + 1):
-        if belongs(chr(code)):
-            if ranges and ranges[-1][1] == code - 1:
-                ranges[-1][1] = code
-            else:
-                ranges.append([code, code])
-    return "[" + "".join(f"\\x{{{first:x}}}-\\x{{{last:x}}}" for first, last in ranges) + "]"
 
 
 def token_spans(

@@ -16,13 +16,13 @@ import tensorflow as tf
 
 from albert_tf.core.errors import UserError
 from albert_tf.serving.in_graph.characters import (
-    char_class,
     decode_in_graph,
     lower,
     token_spans,
     two_characters_of_dotted_i,
 )
 from albert_tf.serving.in_graph.wordpiece import graph_wordpiece
+from albert_tf.text.character_class import inside_class
 from albert_tf.text.tokenizer import (
     MARKER,
     NO_BYTE_FALLBACK,
@@ -122,7 +122,7 @@ def clean(texts: tf.Tensor, do_lower_case: bool, keep_accents: bool = False) -> 
     )
     # RE2's own classes match fewer characters than Python's: white space is only ASCII, and accents are not category
     # Mn.
-    texts = tf.strings.regex_replace(texts, f"{char_class(str.isspace)}+", " ")
+    texts = tf.strings.regex_replace(texts, f"[{inside_class(str.isspace)}]+", " ")
     texts = tf.strings.regex_replace(texts, "^ | $", "")
     texts = texts if keep_accents else _base_form(texts)
     return lower(texts) if do_lower_case else texts
@@ -133,7 +133,7 @@ def _base_form(texts: tf.Tensor) -> tf.Tensor:
     import tensorflow_text as tf_text
 
     texts = tf_text.normalize_utf8(texts, "NFKD")
-    return tf.strings.regex_replace(texts, char_class(unicodedata.combining), "")
+    return tf.strings.regex_replace(texts, f"[{inside_class(unicodedata.combining)}]", "")
 
 
 def clean_with_origins(
@@ -143,7 +143,7 @@ def clean_with_origins(
     # A batch has few different characters, so each is cleaned only once.
     distinct, kind = tf.unique(chars.flat_values, out_idx=tf.int64)
     distinct = tf.strings.unicode_encode(distinct[:, None], "UTF-8")
-    distinct = tf.strings.regex_replace(distinct, char_class(str.isspace), " ")
+    distinct = tf.strings.regex_replace(distinct, f"[{inside_class(str.isspace)}]", " ")
     is_space = distinct == " "
     if not keep_accents:
         distinct = _base_form(distinct)

@@ -8,13 +8,13 @@ words.
 import tensorflow as tf
 
 from albert_tf.serving.in_graph.characters import (
-    char_class,
     decode_in_graph,
     lower,
     token_spans,
     two_characters_of_dotted_i,
 )
 from albert_tf.text import wordpiece
+from albert_tf.text.character_class import inside_class
 from albert_tf.text.tokenizer import WordPieceTokenizer
 
 
@@ -90,8 +90,8 @@ def _valid(texts: tf.Tensor) -> tf.Tensor:
 
 
 def _without_control_characters(texts: tf.Tensor) -> tf.Tensor:
-    texts = tf.strings.regex_replace(texts, char_class(wordpiece.is_removed), "")
-    return tf.strings.regex_replace(texts, char_class(str.isspace), " ")
+    texts = tf.strings.regex_replace(texts, f"[{inside_class(wordpiece.is_removed)}]", "")
+    return tf.strings.regex_replace(texts, f"[{inside_class(str.isspace)}]", " ")
 
 
 def _separated(texts: tf.Tensor, strips_accents: bool) -> tf.Tensor:
@@ -100,13 +100,9 @@ def _separated(texts: tf.Tensor, strips_accents: bool) -> tf.Tensor:
 
     if strips_accents:
         texts = tf_text.normalize_utf8(texts, "NFD")
-        texts = tf.strings.regex_replace(texts, char_class(wordpiece.is_accent), "")
+        texts = tf.strings.regex_replace(texts, f"[{inside_class(wordpiece.is_accent)}]", "")
     # A Chinese character is unchanged by this, so it need not be separated before.
-    return tf.strings.regex_replace(texts, char_class(_is_word), r" \0 ")
-
-
-def _is_word(char: str) -> bool:
-    return wordpiece.is_chinese(char) or wordpiece.is_punctuation(char)
+    return tf.strings.regex_replace(texts, f"[{inside_class(wordpiece.is_separated)}]", r" \0 ")
 
 
 def _split_with_spans(

@@ -12,7 +12,6 @@ the window in which its token has the most context.
 
 import dataclasses
 import functools
-import itertools
 import re
 import unicodedata
 from collections.abc import Sequence
@@ -25,6 +24,8 @@ from albert_tf.tasks import sequences
 from albert_tf.tasks.tagging import entities
 from albert_tf.tasks.tagging.conll import Sentence
 from albert_tf.tasks.tagging.settings import SEPARATORS
+from albert_tf.text import wordpiece
+from albert_tf.text.character_class import inside_class
 from albert_tf.text.tokenizer import Tokenizer
 
 NUM_SPECIAL = 2  # [CLS] and [SEP]
@@ -150,12 +151,10 @@ def word_labels(
 
 # --- Words of a text ---
 
-# Ideographs, as defined by the original's BasicTokenizer (tokenization.py, `_is_chinese_char`).
-_IDEOGRAPHS = (
-    *((0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x2A6DF)),
-    *((0x2A700, 0x2B73F), (0x2B740, 0x2B81F), (0x2B820, 0x2CEAF), (0x2F800, 0x2FA1F)),
-)
-_ALL_WITH_PUNCTUATION = range(0x20000)  # higher code points are ideographs or have no glyph
+
+def _is_punctuation(char: str) -> bool:
+    # Code points above are ideographs or have no glyph.
+    return char < "\U00020000" and unicodedata.category(char)[0] in "PS" and char not in "@#"
 
 
 @functools.cache
@@ -165,27 +164,11 @@ def word_patterns() -> tuple[str, str]:
     A word is an ideograph, a run of characters up to white space, or punctuation at either end of such a run.
     Punctuation inside a run belongs to the word, and so do "@" and "#".
     """
-    is_space = [chr(code).isspace() for code in _ALL_WITH_PUNCTUATION]
-    is_punctuation = [
-        unicodedata.category(chr(code))[0] in "PS" and chr(code) not in "@#"
-        for code in _ALL_WITH_PUNCTUATION
-    ]
-    ideographs = "".join(f"{chr(first)}-{chr(last)}" for first, last in _IDEOGRAPHS)
-    space, punctuation = _char_class(is_space), _char_class(is_punctuation)
+    ideographs = "".join(f"{chr(first)}-{chr(last)}" for first, last in wordpiece.CHINESE)
+    space, punctuation = inside_class(str.isspace), inside_class(_is_punctuation)
     other = f"[^{space}{punctuation}{ideographs}]+"
     word = f"[{ideographs}]|{other}(?:[{punctuation}]+{other})*|[{punctuation}]+"
     return word, f"[{space}]+"
-
-
-def _char_class(belongs: Sequence[bool]) -> str:
-    """The inside of a regular expression's character class: the code points whose value is true."""
-    ranges, code = [], 0
-    for value, group in itertools.groupby(belongs):
-        end = code + len(list(group))
-        if value:
-            ranges.append(f"{re.escape(chr(code))}-{re.escape(chr(end - 1))}")
-        code = end
-    return "".join(ranges)
 
 
 def split_words(text: str) -> list[tuple[int, int]]:
