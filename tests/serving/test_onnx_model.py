@@ -1,4 +1,4 @@
-"""ONNX exports as predictors: the answers of the model, without TensorFlow and in little time.
+"""ONNX exports as predictors: the answers of the model, without TensorFlow.
 
 Covers: tasks/compiled.py.
 """
@@ -28,14 +28,13 @@ TEXT_OF = {
     ],
 }
 SCRIPT = """
-import sys, time
+import sys
 from albert_tf.command import main
 try:
     main()
 finally:
-    seconds = time.process_time()
     heavy = [name for name in ("tensorflow", "tf_keras", "sklearn") if name in sys.modules]
-    print(heavy, seconds, file=sys.stderr)
+    print(heavy, file=sys.stderr)
 """
 
 
@@ -85,20 +84,18 @@ def test_an_export_gives_the_answers_of_its_model(name, exported):
     assert_close(load_predictor(onnx / "model.onnx").predict(TEXT_OF[name]), expected)
 
 
-def run_command(*words: str, text: str = "") -> tuple[subprocess.CompletedProcess, str, float]:
-    """A finished `albert-tf`, which heavy modules it loaded, and its processor seconds."""
+def run_command(*words: str, text: str = "") -> tuple[subprocess.CompletedProcess, str]:
+    """A finished `albert-tf`, and which heavy modules it loaded."""
     command = [sys.executable, "-c", SCRIPT, *words]
     done = subprocess.run(command, input=text, capture_output=True, text=True, cwd=ROOT)
-    heavy, _, seconds = done.stderr.splitlines()[-1].rpartition(" ")
-    return done, heavy, float(seconds)
+    return done, done.stderr.splitlines()[-1]
 
 
-def test_a_line_is_answered_without_tensorflow_in_a_second(exported):
+def test_a_line_is_answered_without_tensorflow(exported):
     _, onnx = exported("AlbertForSequenceClassification")
-    done, heavy, seconds = run_command("predict", str(onnx / "model.onnx"), text="anna\n")
+    done, heavy = run_command("predict", str(onnx / "model.onnx"), text="anna\n")
     assert json.loads(done.stdout)["label"] in "ABCD"
     assert (heavy, done.returncode) == ("[]", 0)
-    assert seconds < 1.5  # .6 on an idle machine
 
 
 @pytest.mark.parametrize("name", ["folder", "texts.csv"])
@@ -106,7 +103,7 @@ def test_what_is_no_model_is_rejected_without_tensorflow(name, tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder/model.onnx").write_bytes(b"")
     (tmp_path / "texts.csv").write_text("text\nanna\n")
-    done, heavy, _ = run_command("predict", str(tmp_path / name), text="anna\n")
+    done, heavy = run_command("predict", str(tmp_path / name), text="anna\n")
     assert (heavy, done.returncode) == ("[]", 1), done.stderr
     assert "expected" in done.stderr
 
