@@ -7,6 +7,7 @@ A SavedModel has the layout of TensorFlow Serving. docs/serving.md describes the
 
 import dataclasses
 import importlib.util
+import io
 import json
 import os
 import tempfile
@@ -104,9 +105,10 @@ def main(settings: ExportSettings) -> str:
         # Also completes a version left by a killed export.
         files.remove_leftovers(settings.output_dir)
     if files.exists(path) and not settings.overwrite:
-        raise UserError(
-            f"{path}: is there already; give another --version or --output_dir, or --overwrite"
+        another = (
+            "--version or --output_dir" if settings.format == "saved_model" else "--output_dir"
         )
+        raise UserError(f"{path}: is there already; give another {another}, or --overwrite")
     weights = pretrained.read_weights(settings.model, settings.num_hidden_layers)
     task = predictors.task_settings_of(weights, settings.max_seq_length)
     if task.get("windows"):
@@ -149,6 +151,7 @@ def _export_saved_model(path: str, settings: ExportSettings, weights, task: Mapp
         "task": dict(task),
         "without_values": missing,
         "patience": settings.patience,
+        "score_tolerance": settings.score_tolerance,
     }
     model_name = os.path.basename(os.path.abspath(settings.output_dir))
     parent, name = os.path.split(path)
@@ -190,7 +193,7 @@ def _assets(config, about: Mapping[str, Any], tokenizer: Tokenizer | None) -> di
 def _export_files(path: str, settings: ExportSettings, weights, task: Mapping) -> None:
     """Writes a TFLite file or ONNX files, after comparing their outputs with the model's."""
     from albert_tf.formats import pretrained
-    from albert_tf.serving import comparison
+    from albert_tf.serving import comparison, onnx_files
 
     model, report = pretrained.build_model(weights, dtype="float32")
     with files.errors_named(path, "written"):  # TensorFlow's converter writes temporary files
@@ -215,9 +218,11 @@ def _export_files(path: str, settings: ExportSettings, weights, task: Mapping) -
     lines: list[str] = []
     if settings.calibration_file:
         contents, lines = _calibrated(model, contents, report.initialized, settings, weights, task)
+        difference = onnx_files.largest_difference(contents, model)
     sizes = ", ".join(f"{name} {len(content):,} bytes" for name, content in contents.items())
     with files.errors_named(path, "written"):
         contents |= _assets(model.config, about, tokenizer)
+        checksums.check_no_others(settings.output_dir, contents)
         files.write_files(settings.output_dir, checksums.with_sums(contents))
     print(
         f"{path}: {type(model).__name__}, {sizes}, length {task['max_seq_length']};"
@@ -249,18 +254,20 @@ def _calibrated(
         precision = onnx_files.Precision("int8", observer.ranges)
         contents = onnx_files.convert(model, missing, precision)
     found = answers(OnnxModel(contents, model.config))
-    return contents, calibration.Comparison(items, expected, found).lines()
+    comparison = calibration.Comparison(items, expected, found, settings.calibration_file)
+    return contents, comparison.lines()
 
 
 def _read_items(path: str) -> list:
     """The items in the lines of a file, as `albert-tf predict` reads them."""
     from albert_tf.predict import parse
 
-    lines = files.read_bytes(path).decode("utf-8-sig", "surrogateescape").splitlines()
-    if not any(map(str.strip, lines)):
+    text = files.read_bytes(path).decode("utf-8-sig", "surrogateescape")
+    lines = list(io.StringIO(text, newline=None))  # str.splitlines splits at U+2028 and others, too
+    if not text.strip():
         raise UserError(f"{path}: expected lines as for albert-tf predict; it has none")
     try:
-        return [parse(line) for line in lines if line.strip()]
+        return [parse(line.removesuffix("\n")) for line in lines if line.strip()]
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
 

@@ -66,12 +66,17 @@ class AnswerSettings(ModelUseSettings):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PredictSettings(EarlyExitSettings, AnswerSettings):
-    """The model that answers, and how."""
+class InteractiveSettings(AnswerSettings):
+    """The model that answers, and whom."""
 
     interactive: bool = setting(
         False, "Whether to ask for texts, and show each answer for a person to read."
     )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PredictSettings(EarlyExitSettings, InteractiveSettings):
+    """The model that answers, and how."""
 
     def early_exit(self) -> dict[str, Any]:
         return {"patience": self.patience, "score_tolerance": self.score_tolerance}
@@ -82,7 +87,7 @@ def main(settings: PredictSettings) -> None:
     answer_from_input(settings.load(), settings)
 
 
-def answer_from_input(predictor: "Predictor", settings: PredictSettings) -> None:
+def answer_from_input(predictor: "Predictor", settings: InteractiveSettings) -> None:
     """Answers the lines of standard input with a predictor, or holds a conversation."""
     if settings.interactive:
         _reconfigure(sys.stdout, encoding="utf-8")

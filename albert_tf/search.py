@@ -14,13 +14,13 @@ import sys
 
 from albert_tf.core import flags
 from albert_tf.core.settings import setting
-from albert_tf.predict import PredictSettings, answer_from_input
+from albert_tf.predict import InteractiveSettings, answer_from_input
 from albert_tf.tasks.embedding.source import read_corpus
 from albert_tf.tasks.settings import files_setting
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SearchSettings(PredictSettings):
+class SearchSettings(InteractiveSettings):
     """The model, the texts, and how they are searched."""
 
     corpus: str = files_setting("File of texts, one per line; or a table.", required=True)
@@ -41,6 +41,11 @@ class SearchSettings(PredictSettings):
         super().__post_init__()
         if self.index == "faiss" and not importlib.util.find_spec("faiss"):
             self.refuse("index", "=faiss needs the package faiss: pip install faiss-cpu")
+        if self.rerank and self.rerank_top < self.top_k:
+            self.refuse("rerank_top", f"={self.rerank_top} must be at least --top_k={self.top_k}")
+        is_table = self.corpus.endswith((".csv", ".tsv", ".json", ".jsonl", ".parquet", ".arrow"))
+        if is_table and not self.text_column:
+            self.refuse("text_column", f"must name the column of {self.corpus} that is searched")
 
 
 def main(settings: SearchSettings) -> None:

@@ -14,6 +14,7 @@ import signal
 import tempfile
 
 from albert_tf.core import flags
+from albert_tf.core.errors import UserError
 from albert_tf.core.settings import setting
 from albert_tf.serving.settings import EarlyExitSettings, LimitSettings
 from albert_tf.tasks.settings import depth_setting
@@ -52,13 +53,20 @@ def main(limits: LimitSettings, settings: ServeSettings) -> None:
 def export_again(settings: ServeSettings, parent: str) -> str:
     """Exports the newest version once more, with the depth of the settings; returns the folder of the export."""
     from albert_tf.export import export_model
+    from albert_tf.formats.description import describe
+    from albert_tf.serving import onnx_model
     from albert_tf.serving.server import newest_version
 
+    if onnx_model.is_export(settings.folder):
+        raise UserError(f"{settings.folder}: {onnx_model.FIXED_DEPTH}")
     version = newest_version(settings.folder)
     folder = os.path.join(parent, os.path.basename(os.path.abspath(settings.folder)))
-    names = ("num_hidden_layers", "patience", "score_tolerance")
-    depth = {name: getattr(settings, name) for name in names}
-    export_model(version, folder, version=int(os.path.basename(version)), **depth)
+    names = ("dtype", "patience", "score_tolerance")
+    exported = {name: value for name, value in describe(version).exported.items() if name in names}
+    options = {**exported, "num_hidden_layers": settings.num_hidden_layers}
+    if settings.patience:
+        options |= {"patience": settings.patience, "score_tolerance": settings.score_tolerance}
+    export_model(version, folder, version=int(os.path.basename(version)), **options)
     return folder
 
 

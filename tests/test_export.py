@@ -672,6 +672,25 @@ def test_an_export_is_served_with_another_depth(exported, sources, tmp_path):
     assert_close(outputs["probabilities"], found)
 
 
+def test_what_an_export_was_made_with_stays_when_it_is_read_or_served(sources, tmp_path):
+    path = export_model(
+        sources("pairs"), str(tmp_path / "pairs"), warmup=False, dtype="bfloat16", **DEPTH
+    )
+    settings = ServeSettings(folder=str(tmp_path / "pairs"), num_hidden_layers=4)
+    again = export_again(settings, str(tmp_path / "again"))
+    about = json.loads(pathlib.Path(again, "1/assets/export.json").read_text())
+    assert (about["dtype"], about["patience"], about["score_tolerance"]) == ("bfloat16", 2, 0.2)
+    text = random_texts(1, 6)
+    expected = load_predictor(sources("pairs"), **DEPTH).predict(text)
+    assert load_predictor(path).predict(text) == expected
+    outputs = tf.saved_model.load(path).signatures["classify"](texts=tf.constant(text))
+    assert outputs["num_layers"].numpy().min() >= 2
+    with pytest.raises(
+        UserError, match="has exports in subfolders; give one of them, such as .*/1"
+    ):
+        load_predictor(tmp_path / "pairs")
+
+
 @pytest.mark.parametrize("kind", ["span", "tags", "pretrained"])
 def test_patience_is_rejected_where_each_token_has_an_answer(sources, tmp_path, kind):
     message = r"patience is for models .*; use num_hidden_layers$"

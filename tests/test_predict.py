@@ -80,6 +80,10 @@ def test_answers_in_windows_are_the_runners(task, task_flags, tmp_path, capsys):
             assert probability == pytest.approx(float(wanted[label]), abs=6e-5)
     assert min(results["eval"].values()) >= 0
     assert not predictor.remarks()
+    early = predictors.load_predictor(tmp_path / "run" / "model", patience=2)
+    for answer, whole in zip(early.predict(texts), answers, strict=True):
+        assert answer.pop("num_layers") == early.model.config.num_hidden_layers
+        assert answer["probabilities"] == pytest.approx(whole["probabilities"], abs=1e-6)
     with pytest.raises(UserError, match="one text in windows"):
         predictor.predict([{"text_a": "a", "text_b": "b"}])
     with pytest.raises(UserError, match="--windows"):

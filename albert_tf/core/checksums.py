@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import pathlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, BinaryIO
 
 from albert_tf.core import files
@@ -56,9 +56,32 @@ def verify(folder: str) -> None:
                 f"{os.path.join(folder, name)}: is not the file that was written (its checksum differs from the one in"
                 f" {SUMS_FILE}); copy the folder again, or delete {SUMS_FILE} if you changed the file yourself"
             )
-    for file in files.files_below(folder):
-        if file.endswith(_OF_MODELS) and os.path.relpath(file, folder) not in listed:
-            raise UserError(f"{path}: does not list {file}; copy the folder again")
+    for file in _others(folder, listed):
+        raise UserError(f"{path}: does not list {file}; copy the folder again")
+
+
+def check_no_others(folder: str, names: Iterable[str]) -> None:
+    """Checks, before files are written to a folder, that it has no files of another model, which would stay there.
+
+    Raises:
+      UserError: it has some.
+    """
+    for file in _others(folder, set(names)) if files.is_folder(folder) else ():
+        raise UserError(f"{file}: is of another model; remove it, or give another folder")
+
+
+def _others(folder: str, names: Collection[str]) -> Iterator[str]:
+    """The files of models below a folder that have other names, without subfolders that have a SHA256SUMS file."""
+    paths = list(files.files_below(folder))
+    apart = tuple(
+        os.path.dirname(path) + os.sep
+        for path in paths
+        if os.path.basename(path) == SUMS_FILE and os.path.dirname(path) != folder
+    )
+    for path in paths:
+        is_of_model = path.endswith(_OF_MODELS) and not path.startswith(apart)
+        if is_of_model and os.path.relpath(path, folder) not in names:
+            yield path
 
 
 def _lines(checksums: Mapping[str, str]) -> bytes:

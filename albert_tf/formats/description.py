@@ -15,11 +15,11 @@ from albert_tf.model.config import OWN_SECTION, where_released
 # CONFIG is used by runs, Hugging Face and keras-hub.
 CONFIG, TF1_CONFIG = "config.json", "albert_config.json"
 TOKENIZER_SETTINGS = "tokenizer_config.json"
-TF1_OWN_KEY = (
-    "_albert_tf"  # our own settings in the original's configuration, which ignores unknown keys
-)
+# Our own settings in the original's configuration, which ignores unknown keys.
+TF1_OWN_KEY = "_albert_tf"
 # The setting that has a number for each label; all other settings are single values.
 THRESHOLDS = "thresholds"
+_OF_EXPORTS = "give the model that was exported, or export --format=onnx"
 _OF_TEXT = ("do_lower_case", "keep_accents")
 ASSETS, EXPORT = "assets", "export.json"  # in our own exports; EXPORT describes them
 
@@ -31,11 +31,13 @@ class Description(NamedTuple):
       max_position_embeddings: length of the longest sequence, in tokens; None if no file contains it.
       task_name: name of the task for which it was fine-tuned; "" if it was not.
       settings: the recorded settings of this task; for a run, all its settings.
+      exported: what was recorded when it was exported; empty if it is no export.
     """
 
     max_position_embeddings: int | None = None
     task_name: str = ""
     settings: Mapping[str, Any] = {}
+    exported: Mapping[str, Any] = {}
 
 
 def describe(path: str) -> Description:
@@ -56,6 +58,8 @@ def check_is_there(path: str) -> None:
         return
     if path.startswith(files.ADDRESSES):
         raise UserError(f"{path}: {files.NOT_DOWNLOADED}")
+    if path.endswith(".tflite") and files.exists(path):
+        raise UserError(f"{path}: only LiteRT and TensorFlow read a TFLite file; {_OF_EXPORTS}")
     if not files.is_folder(path) and not files.exists(path.removesuffix(".index") + ".index"):
         expected = where_released(path) or "expected a folder, or the prefix of a checkpoint"
         raise UserError(f"{path}: no such model; {expected}")
@@ -70,16 +74,17 @@ def _describe(path: str) -> Description:
         file = os.path.join(folder, name)
         return checksums.read_json(file) if files.exists(file) else {}
 
-    export = os.path.join(ASSETS, EXPORT)
+    exported = values(os.path.join(ASSETS, EXPORT))
     sizes = values(CONFIG) or values(TF1_CONFIG) or values(os.path.join(ASSETS, TF1_CONFIG))
     if isinstance(sizes.get("run"), dict):
         return _description(sizes.get("model"), sizes.get("task"))
-    own = sizes.get(OWN_SECTION) or sizes.get(TF1_OWN_KEY) or values(export)
+    own = sizes.get(OWN_SECTION) or sizes.get(TF1_OWN_KEY) or exported
     own = own if isinstance(own, dict) else {}
     of_text = {**own, **values(TOKENIZER_SETTINGS)}
     of_text = {name: of_text[name] for name in _OF_TEXT if name in of_text}
     task = own.get("task")
-    return _description(sizes, {**of_text, **(task if isinstance(task, dict) else {})})
+    settings = {**of_text, **(task if isinstance(task, dict) else {})}
+    return _description(sizes, settings)._replace(exported=exported)
 
 
 def _description(sizes: Any, settings: Any) -> Description:

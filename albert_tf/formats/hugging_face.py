@@ -335,6 +335,7 @@ def write(
     contents[CONFIG] = json.dumps(config, indent=2).encode() + b"\n"
     contents |= further or {}
     about = {model_card.FILE: card.encode()}  # no checksum, because users edit this file
+    checksums.check_no_others(folder, contents)
     files.write_files(folder, {**checksums.with_sums(contents), **about})
 
 

@@ -110,7 +110,12 @@ def _read(path: str) -> Weights:
             return format.read(path)
     if files.is_folder(os.path.join(path, "checkpoints")):
         return run.read(path)
-    indexes = [name for name in files.names_in(path) if name.endswith(".index")]
+    names = files.names_in(path)
+    if versions := [name for name in names if tf_hub.recognizes(os.path.join(path, name))]:
+        raise UserError(
+            f"{path}: has exports in subfolders; give one of them, such as {path}/{versions[-1]}"
+        )
+    indexes = [name for name in names if name.endswith(".index")]
     if len(indexes) == 1:
         return _read_checkpoint(os.path.join(path, indexes[0].removesuffix(".index")))
     known = f"{hugging_face.WEIGHTS}, {keras_hub.WEIGHTS}, {tf_hub.GRAPH}"

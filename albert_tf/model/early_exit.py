@@ -43,8 +43,8 @@ def check_leaves_early(model_class: type[ModelWithHead], source: str) -> None:
     """Checks that a model has one answer for each example, which its head can give after any layer."""
     if not hasattr(model_class, "answer"):
         raise UserError(
-            f"{source}: patience is for models with one answer to a text, and {model_class.__name__} has one for each"
-            " token; use num_hidden_layers"
+            f"{source}: patience is for models that choose one answer to a text, and {model_class.__name__} does not;"
+            " use num_hidden_layers"
         )
 
 
@@ -58,7 +58,9 @@ def outputs_with_patience(
     """
     encoder, last = model.encoder, model.config.num_hidden_layers - 1
     flat, _ = flattened(inputs)
-    hidden_RLD = encoder.embedded(flat)
+    hidden_RLD = tf.cast(
+        encoder.embedded(flat), tf.float32
+    )  # as layers return it in every precision
     mask_RL = flat.get("input_mask", tf.ones_like(flat["input_ids"]))
     apply_layer = _layer_function(model)
     num_examples = tf.shape(inputs["input_ids"])[0]

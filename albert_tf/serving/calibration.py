@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from albert_tf.core.errors import UserError
 from albert_tf.serving.onnx_model import OnnxModel
 from albert_tf.tasks.predictor import Answer, Item
 
@@ -30,28 +31,29 @@ class Observer(OnnxModel):
 
 
 class Comparison(NamedTuple):
-    """Answers of a model to texts, and those of its export."""
+    """Answers of a model to texts, and those of its export; `source` is the file of the texts."""
 
     items: Sequence[Item]
     before: Sequence[Answer]
     after: Sequence[Answer]
+    source: str = "texts"
 
     def lines(self) -> list[str]:
-        """What changed, and a warning if it is much."""
+        """What changed, and a warning if it is much; a single changed answer is little."""
         number = len(self.items)
         changed = self.num_changed()
-        lines = [f"{changed:,} of {number:,} answers changed"]
-        lost = 0.0
+        lines, reasons = [f"{changed:,} of {number:,} answers changed"], []
+        if changed > max(1, MOST_CHANGED * number):
+            reasons.append(f"more than {MOST_CHANGED:.0%} of the answers changed")
         if before := self.metric(self.before):
             name, value = before
             _, then = self.metric(self.after) or before
-            lost = value - then
             lines[0] += f"; {name} {then:.4f} instead of {value:.4f}"
-        if changed > MOST_CHANGED * number or lost > MOST_LOST:
-            lines.append(
-                f"WARNING: more than {MOST_CHANGED:.0%} of the answers changed, or the metric lost more than"
-                f" {MOST_LOST}; --quantization=int8_weights changes less"
-            )
+            if changed > 1 and value - then > MOST_LOST:
+                reasons.append(f"the metric lost more than {MOST_LOST}")
+        if reasons:
+            warning = f"WARNING: {' and '.join(reasons)}; --quantization=int8_weights changes less"
+            lines.append(warning)
         return lines
 
     def num_changed(self) -> int:
@@ -59,7 +61,11 @@ class Comparison(NamedTuple):
         return sum(map(is_changed, self.before, self.after))
 
     def metric(self, answers: Sequence[Answer]) -> tuple[str, float] | None:
-        """The accuracy, or the Pearson correlation of scores, if every item has the truth under the answer's key."""
+        """The accuracy, or the Pearson correlation of scores, if every item has the truth under the answer's key.
+
+        Raises:
+          UserError: a truth is no label of the model, or no number.
+        """
         from albert_tf.tasks.metrics import pearson
 
         key = next(iter(answers[0]))  # what was asked for comes first
@@ -68,7 +74,18 @@ class Comparison(NamedTuple):
         truths: list[Any] = [item[key] for item in self.items]  # type: ignore[index]
         found = [answer[key] for answer in answers]
         if isinstance(found[0], float):
+            for number, truth in enumerate(truths, start=1):
+                if type(truth) not in (int, float) or not np.isfinite(truth):
+                    raise UserError(
+                        f"{self.source}: text {number}: {key} must be a number, got {truth!r}"
+                    )
             return "Pearson correlation", pearson(np.array(found), np.array(truths, np.float64))
+        if labels := answers[0].get("probabilities") if key == "label" else None:
+            truths = [truth if isinstance(truth, str) else str(truth) for truth in truths]
+            for number, truth in enumerate(truths, start=1):
+                if truth not in labels:
+                    expected = f"expected one of {', '.join(labels)}, got {truth!r}"
+                    raise UserError(f"{self.source}: text {number}: {expected}")
         return "accuracy", float(np.mean([a == b for a, b in zip(found, truths, strict=True)]))
 
 

@@ -15,6 +15,7 @@ from albert_tf.model.config import AlbertConfig
 from albert_tf.serving.parts import TOKENS
 
 MODEL, MASKED_LM = "model.onnx", "masked_lm.onnx"
+FIXED_DEPTH = "the layers of an ONNX export cannot be changed; export it again"
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")  # `TOKENS` as transformers names them
 # Our names of the outputs in `MODEL` for a pretrained model.
 PRETRAINED_OUTPUTS = {
@@ -95,12 +96,13 @@ class OnnxModel:
 
 def is_export(path: str) -> bool:
     """Whether a path is that of an ONNX file, or of a folder with one of our exports in it."""
-    return path.endswith(".onnx") or files.exists(os.path.join(path, MODEL))
+    is_file = path.endswith(".onnx") and not files.is_folder(path)
+    return is_file or files.exists(os.path.join(path, MODEL))
 
 
 def read(path: str) -> tuple[Weights, OnnxModel]:
     """The description of an export, which has no arrays, and its model; `path` is the folder, or a file in it."""
-    folder = os.path.dirname(path) if path.endswith(".onnx") else path
+    folder = path if files.is_folder(path) else os.path.dirname(path) or os.curdir
     about_path, config_path = (os.path.join(folder, name) for name in (EXPORT, TF1_CONFIG))
     for needed in (os.path.join(folder, MODEL), about_path, config_path):
         if not files.exists(needed):

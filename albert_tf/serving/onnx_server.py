@@ -43,6 +43,10 @@ class Signature:
             if "text_b" in item and not item["text_b"]:
                 del item["text_b"]  # the model was trained on one text
         answers = self._predictor.answered(list(map(self._predictor.check, items)))
+        for answer in answers:
+            if "labels" in answer:  # as in a SavedModel: "" for a label that was not reached
+                names = answer["probabilities"]
+                answer["labels"] = [name if name in answer["labels"] else "" for name in names]
         return {name: _column([answer[name] for answer in answers]) for name in answers[0]}
 
 
@@ -66,6 +70,5 @@ def _column(values: list[Any]) -> tf.Tensor:
     """The values of a key in every answer, [B, ...]."""
     if isinstance(values[0], dict):
         values = [list(value.values()) for value in values]
-    if isinstance(values[0], list) and (not values[0] or isinstance(values[0][0], str)):  # labels
-        values = [", ".join(value) for value in values]
-    return tf.constant(np.array(values, object if isinstance(values[0], str) else None))
+    first = values[0][0] if isinstance(values[0], list) else values[0]
+    return tf.constant(np.array(values, object if isinstance(first, str) else None))

@@ -50,7 +50,7 @@ def load_predictor(
       max_seq_length: maximum number of tokens of a sequence; None uses that of the fine-tuning, or the model's maximum.
       num_hidden_layers: see `load_pretrained`.
       patience: if given, a text leaves the model when this many layers in a row, at least 2, gave the same answer;
-        answers have its `num_layers`. For models with one answer to a text.
+        answers have its `num_layers`. For models with one answer to a text. None uses that of an export, if it has one.
       score_tolerance: the largest difference between scores that are the same answer.
 
     Raises:
@@ -67,14 +67,16 @@ def load_predictor(
     is_onnx = onnx_model.is_export(str(path))
     if is_onnx:
         if num_hidden_layers or patience:
-            raise UserError(
-                f"{path}: the layers of an ONNX export cannot be changed; export it again"
-            )
+            raise UserError(f"{path}: {onnx_model.FIXED_DEPTH}")
         weights, onnx = onnx_model.read(str(path))
     else:
         name = str(path).rstrip("/")
         description.check_is_there(name)
-        check_length(max_seq_length, description.describe(name).max_position_embeddings, name)
+        known = description.describe(name)
+        check_length(max_seq_length, known.max_position_embeddings, name)
+        if patience is None and type(known.exported.get("patience")) is int:
+            patience = known.exported["patience"]
+            score_tolerance = known.exported.get("score_tolerance", score_tolerance)
         from albert_tf.formats import pretrained
 
         weights = pretrained.read_weights(path, num_hidden_layers)

@@ -51,11 +51,11 @@ class Search(Predictor):
         rerank_top: int = 50,
     ):
         if not isinstance(embedder, Embedder):
-            raise UserError(f"{type(embedder).__name__}: this model has no vectors of texts")
-        if reranker and not isinstance(reranker, ClassificationPredictor):
             raise UserError(
-                f"--rerank: expected a classifier of pairs, got {type(reranker).__name__}"
+                "the model has no vectors of texts; give an embedder or a pretrained model"
             )
+        if reranker and not isinstance(reranker, ClassificationPredictor):
+            raise UserError("--rerank: expected a classifier of pairs")
         super().__init__(
             embedder.model,
             embedder.tokenizer,
@@ -66,7 +66,7 @@ class Search(Predictor):
         self._embedder, self._texts, self._places = embedder, texts, places
         self._top_k, self._reranker, self._rerank_top = top_k, reranker, rerank_top
         path = f"{corpus}.{model_hash(embedder)[:16]}"
-        key = hashlib.sha256("\n".join(texts).encode("utf-8", "surrogatepass")).hexdigest()
+        key = hashlib.sha256(json.dumps(list(texts)).encode()).hexdigest()
         vectors = _kept(f"{path}.vectors", key, lambda: _embedded(embedder, texts))
         self._nearest: Callable = lambda queries, number: nearest(queries, vectors, number)
         if index == "faiss":
@@ -82,17 +82,17 @@ class Search(Predictor):
 
     def answers(self, examples):
         """See `Predictor`: `query`, and `results` with `score`, `line` and `text`, the best first."""
-        number = max(self._top_k, self._rerank_top) if self._reranker else self._top_k
+        number = self._rerank_top if self._reranker else self._top_k
         queries = unit_length(self._embedder.embed(examples))
         answers = []
         for query, rows, scores in zip(examples, *self._nearest(queries, number), strict=True):
-            texts = [self._texts[row] for row in rows]
             found: list[dict[str, Any]] = [
-                {"score": float(score), "line": self._places[row], "text": text}
-                for row, score, text in zip(rows, scores, texts, strict=True)
+                {"score": float(score), "line": self._places[row], "text": self._texts[row]}
+                for row, score in zip(rows, scores, strict=True)
+                if row >= 0  # -1: faiss found fewer
             ]
             if self._reranker:
-                again = self._reranker.rank(query, texts)
+                again = self._reranker.rank(query, [one["text"] for one in found])
                 found = [{**found[one["index"]], "score": one["score"]} for one in again]
             answers.append({"query": query, "results": found[: self._top_k]})
         return answers
@@ -140,7 +140,8 @@ def _kept(path: str, key: str, make: Callable[[], np.ndarray]) -> np.ndarray:
         with np.load(io.BytesIO(files.read_bytes(path)), allow_pickle=False) as file:
             if file["key"] == key:
                 return file["values"]
-    except (UserError, ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile):
+    # NotImplementedError: a damaged file that seems to be encrypted.
+    except (UserError, ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile, RuntimeError):
         pass  # there is none, or it is damaged
     values = make()
     file = io.BytesIO()

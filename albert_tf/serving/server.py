@@ -524,16 +524,12 @@ class Handler(BaseHTTPRequestHandler):
             raise RequestError(f"expected POST {known}", 404)
         server.limit_time(self.connection, float("inf"))
         try:
-            if self.path == embeddings_route.PATH:
-                most = server.limits.max_instances
-                outputs_of, signatures = server.batches.outputs, list(server.model.signatures)
-                return embeddings_route.answer(
-                    content, signatures, outputs_of, model=server.name, most_texts=most
-                )
             with server.parsing:
-                request = files.parse_json(content, "request")
+                request = asked = files.parse_json(content, "request")
                 if self.path == v2_path:
-                    request = v2_route.request_of(request)
+                    request = v2_route.request_of(asked)
+                elif self.path == embeddings_route.PATH:
+                    request = embeddings_route.request_of(asked, list(server.model.signatures))
                 signature_name, inputs, in_rows = parse(server.model, request, server.limits)
             outputs = server.batches.outputs(signature_name, inputs)
             if signature_name == "tokenization_info":  # the folder is nobody's business
@@ -541,7 +537,10 @@ class Handler(BaseHTTPRequestHandler):
                 outputs["vocab_file"] = np.array(file, object)
             if self.path == v2_path:
                 check_outputs(outputs, server.limits)
-                return v2_route.answer(outputs, listed, server.name, server.version)
+                return v2_route.answer(outputs, asked, listed, server.name, server.version)
+            if self.path == embeddings_route.PATH:
+                check_outputs(outputs, server.limits)
+                return embeddings_route.answer(outputs, asked, server.name)
             return answer_of(outputs, in_rows, server.limits)
         except UserError:
             raise
@@ -615,6 +614,6 @@ def newest_version(folder: str) -> str:
     )
     if not versions:
         raise UserError(
-            f"{folder}: expected the folder of an export, with a numbered version in it"
+            f"{folder}: expected the folder of an export: a SavedModel in a numbered version, or {onnx_model.MODEL}"
         )
     return os.path.join(folder, max(versions, key=int))

@@ -29,13 +29,17 @@ def request_of(request: Mapping[str, Any]) -> dict[str, Any]:
     """The same request for /v1/models/NAME:predict; the parameter `signature_name` selects a signature."""
     tensors = request.get("inputs")
     if not isinstance(tensors, list) or not all(
-        isinstance(tensor, dict) and {"name", "shape", "data"} <= tensor.keys()
+        isinstance(tensor, dict)
+        and {"name", "shape", "data"} <= tensor.keys()
+        and isinstance(tensor["name"], str)
         for tensor in tensors
     ):
         raise UserError(
             f'"inputs" must be a list of tensors with name, shape and data; got {shortened(tensors)}'
         )
     parameters = request.get("parameters") or {}
+    if not isinstance(parameters, dict):
+        raise UserError(f'"parameters" must be an object; got {shortened(parameters)}')
     selected = {key: parameters[key] for key in ("signature_name",) if key in parameters}
     return {"inputs": {tensor["name"]: _nested(tensor) for tensor in tensors}, **selected}
 
@@ -58,9 +62,17 @@ def _nested(tensor: Mapping[str, Any]) -> Any:
 
 
 def answer(
-    outputs: Mapping[str, np.ndarray], listed: Callable[[np.ndarray], Any], model: str, version: str
+    outputs: Mapping[str, np.ndarray],
+    request: Mapping[str, Any],
+    listed: Callable[[np.ndarray], Any],
+    model: str,
+    version: str,
 ) -> dict[str, Any]:
-    """The outputs in the form of the protocol, with flat data."""
+    """The outputs that a request asks for, by default all, in the form of the protocol, with flat data."""
+    names = _names_of_outputs(request) or list(outputs)
+    if unknown := [name for name in names if name not in outputs]:
+        known = ", ".join(outputs)
+        raise UserError(f"no output {shortened(unknown[0])}; expected some of {known}")
     tensors = [
         {
             "name": name,
@@ -68,6 +80,17 @@ def answer(
             "datatype": _TYPES.get(array.dtype.name, "BYTES"),
             "data": listed(array.ravel()),
         }
-        for name, array in outputs.items()
+        for name in names
+        for array in [outputs[name]]
     ]
-    return {"model_name": model, "model_version": version, "outputs": tensors}
+    of_request = {"id": request["id"]} if "id" in request else {}
+    return {"model_name": model, "model_version": version, **of_request, "outputs": tensors}
+
+
+def _names_of_outputs(request: Mapping[str, Any]) -> list[str]:
+    wanted = request.get("outputs") or []
+    if not isinstance(wanted, list) or not all(
+        isinstance(output, dict) and isinstance(output.get("name"), str) for output in wanted
+    ):
+        raise UserError(f'"outputs" must be a list of objects with a name; got {shortened(wanted)}')
+    return [output["name"] for output in wanted]

@@ -158,7 +158,7 @@ class FineTuningOptimizerConfig(OptimizerConfig):
         "num_train_steps",
         None,
         none_value=0,
-        help="Number of training steps; the learning rate is 0 after the last. By default, or with 0,"
+        help="Number of training steps; the learning rate is 0 at the last. By default, or with 0,"
         " --num_train_epochs decides.",
     )
     num_warmup_steps: int | None = changed(  # type: ignore[assignment]

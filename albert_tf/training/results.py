@@ -18,7 +18,9 @@ def describe(state: RunState) -> str:
     peak = optimizer.peak_learning_rate(config.train_batch_size)
     lines = {
         "model": f"{state.model.count_params():,} parameters, {model.num_hidden_layers} layers,"
-        f" E {model.embedding_size}, D {model.hidden_size}, sharing {model.share_parameters}",
+        f" E {model.embedding_size}, D {model.hidden_size}, sharing {model.share_parameters}"
+        + f" in each of {model.num_hidden_groups} groups"
+        * (model.num_hidden_groups > 1),
         "strategy": f"{type(state.strategy).__name__} on {devices} device(s), {config.mixed_precision}",
         "dropout": f"hidden {model.hidden_dropout_prob}, attention {model.attention_probs_dropout_prob},"
         f" classifier {model.classifier_dropout_prob}",
@@ -193,6 +195,8 @@ def advice_after_collapse(losses: Sequence[float], rate: float, usual_rate: floa
             return f"{change}, it did not move: {reason}"
         if last < 0.95 * means[-2]:
             return f"{change}, it was still falling: more steps may help"
+    if len(losses) < 4:
+        return "more steps, or another --seed, may help"
     return "another --seed, a lower --learning_rate or more warm-up may help"
 
 

@@ -28,7 +28,7 @@ class OptimizerConfig(Settings):
         4096, "Batch size for which --learning_rate was chosen.", minimum=1
     )
     num_train_steps: int = setting(
-        125000, "Number of training steps; the learning rate is 0 after the last.", minimum=1
+        125000, "Number of training steps; the learning rate is 0 at the last.", minimum=1
     )
     num_warmup_steps: int = setting(3125, "Number of steps of linear warm-up.", minimum=0)
     start_warmup_step: int = setting(0, "Step at which the warm-up starts.", minimum=0)

@@ -53,3 +53,18 @@ def test_a_damaged_list_is_rejected(folder, line):
 
 def test_a_folder_without_the_list_passes(tmp_path):
     checksums.verify(str(tmp_path))
+
+
+def test_a_folder_inside_with_its_own_list_is_of_another_model(folder):
+    inner = folder / "inner"
+    contents = checksums.with_sums({"model.safetensors": b"c"})
+    files.write_files(str(inner), contents)
+    checksums.verify(str(folder))
+    checksums.verify(str(inner))
+    checksums.check_no_others(str(folder), [path.name for path in folder.iterdir()])
+    (inner / "SHA256SUMS").unlink()
+    with pytest.raises(UserError, match=r"does not list .*inner/model.safetensors"):
+        checksums.verify(str(folder))
+    with pytest.raises(UserError, match=r"inner/model.safetensors: is of another model; remove it"):
+        checksums.check_no_others(str(folder), [path.name for path in folder.iterdir()])
+    checksums.check_no_others(str(folder / "none"), [])

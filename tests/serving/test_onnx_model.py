@@ -4,6 +4,7 @@ Covers: tasks/compiled.py.
 """
 
 import json
+import shutil
 import subprocess
 import sys
 
@@ -106,6 +107,18 @@ def test_what_is_no_model_is_rejected_without_tensorflow(name, tmp_path):
     done, heavy = run_command("predict", str(tmp_path / name), text="anna\n")
     assert (heavy, done.returncode) == ("[]", 1), done.stderr
     assert "expected" in done.stderr
+
+
+def test_a_file_is_read_in_its_folder_and_a_folder_whatever_its_name(
+    exported, tmp_path, monkeypatch
+):
+    _, onnx = exported("AlbertForSequenceClassification")
+    expected = load_predictor(onnx).predict(["anna"])
+    folder = tmp_path / "sst2.onnx"
+    shutil.copytree(onnx, folder)
+    assert load_predictor(folder).predict(["anna"]) == expected
+    monkeypatch.chdir(folder)
+    assert load_predictor("model.onnx").predict(["anna"]) == expected
 
 
 def test_the_layers_of_an_export_stay(exported):

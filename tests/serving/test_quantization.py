@@ -4,12 +4,13 @@ Covers: calibration.py.
 """
 
 import json
+import pathlib
 
 import numpy as np
 import onnx
 import pytest
 
-from albert_tf import UserError, save_pretrained
+from albert_tf import UserError, load_pretrained, save_pretrained
 from albert_tf.export import export_model
 from albert_tf.model import heads
 from albert_tf.serving import calibration, comparison, onnx_files, quantization
@@ -139,10 +140,56 @@ def test_more_changes_than_stated_are_a_warning():
     before = [{"score": float(n)} for n in range(50)]
     after = [{"score": float(n % 7)} for n in range(50)]
     items = [{"text": "x", "score": n} for n in range(50)]
-    first, warning = calibration.Comparison(items, before, after).lines()
+    first, warning = calibration.Comparison(items, before, after, "texts").lines()
     correlation = pearson(np.arange(50) % 7, np.arange(50))
     assert first.endswith(f"Pearson correlation {correlation:.4f} instead of 1.0000")
-    assert warning.startswith("WARNING: more than 1% of the answers changed")
+    reasons = "more than 1% of the answers changed and the metric lost more than 0.004"
+    assert warning.startswith(f"WARNING: {reasons};")
+
+
+def test_one_changed_answer_of_few_is_no_warning():
+    before = [{"label": "a", "probabilities": {"a": 0.6, "b": 0.4}}] * 9
+    after = [{"label": "b", "probabilities": {"a": 0.4, "b": 0.6}}, *before[1:]]
+    items = [{"text": "x", "label": "a"}] * 9
+    lines = calibration.Comparison(items, before, after, "texts").lines()
+    assert lines == ["1 of 9 answers changed; accuracy 0.8889 instead of 1.0000"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "truth", "message"),
+    [
+        ({"score": 0.5}, "high", "texts: text 2: score must be a number, got 'high'"),
+        ({"score": 0.5}, None, "text 2: score must be a number, got None"),
+        ({"label": "1", "probabilities": {"0": 0.1, "1": 0.9}}, "2", "expected one of 0, 1, got"),
+    ],
+)
+def test_a_truth_that_cannot_be_is_named(answer, truth, message):
+    key = next(iter(answer))
+    items = [{"text": "x", key: answer[key]}, {"text": "x", key: truth}]
+    with pytest.raises(UserError, match=message):
+        calibration.Comparison(items, [answer] * 2, [answer] * 2, "texts").lines()
+
+
+def test_labels_may_be_numbers_in_the_file():
+    answers = [{"label": "1", "probabilities": {"0": 0.1, "1": 0.9}}] * 4
+    items = [{"text": "x", "label": int(n > 0)} for n in range(4)]
+    (line,) = calibration.Comparison(items, answers, answers, "texts").lines()
+    assert line.endswith("accuracy 0.7500 instead of 0.7500")
+
+
+def test_the_difference_is_that_of_the_written_files_and_lines_end_only_at_line_ends(
+    folder, capsys
+):
+    texts = folder / "few.txt"
+    texts.write_text("anna\u2028bert\ncarl\x85dora\r\n", newline="")
+    options = {"format": "onnx", "quantization": "int8", "calibration_file": str(texts)}
+    path = export_model(str(folder / "model"), str(folder / "few"), **options)
+    first, second = capsys.readouterr().out.splitlines()[-2:]
+    assert " of 2 answers changed" in second
+    model = load_pretrained(folder / "model")
+    contents = {MODEL: pathlib.Path(path).read_bytes()}
+    difference = onnx_files.largest_difference(contents, model)
+    assert first.endswith(f"by up to {difference:.1e}")
 
 
 @pytest.mark.parametrize(

@@ -149,8 +149,10 @@ def test_vectors_in_the_form_of_other_servers(server, model):
     status, answer = send(server, "POST", "/v1/embeddings", json.dumps({"input": texts}))
     assert (status, answer["model"]) == (200, "tiny")
     assert_allclose([one["embedding"] for one in answer["data"]], expected, atol=1e-6)
-    status, answer = send(server, "POST", "/v1/embeddings", json.dumps({"input": 3}))
-    assert status == 400 and '"input" must be a text' in answer["error"]
+    long_word = "x" * (server.limits.max_word_characters + 1)
+    for wrong, expected_status in ((3, 400), ([], 400), (["a"] * 65, 413), (long_word, 413)):
+        status, answer = send(server, "POST", "/v1/embeddings", json.dumps({"input": wrong}))
+        assert status == expected_status and answer["error"], wrong
 
 
 def test_the_state_of_the_model_and_of_a_version(server):
@@ -550,7 +552,7 @@ def test_a_signal_at_any_line_of_the_wait_ends_the_program(folder, model, monkey
 
 
 def test_a_damaged_export_and_a_port_in_use_are_named(folder, model, server, tmp_path):
-    with pytest.raises(UserError, match="expected the folder of an export, with a numbered vers"):
+    with pytest.raises(UserError, match="expected the folder of an export: a SavedModel in a num"):
         make_server(str(tmp_path), 0)
     (tmp_path / "1").mkdir()
     (tmp_path / "1/saved_model.pb").write_bytes(b"x" * 99)

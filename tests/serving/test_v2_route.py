@@ -9,11 +9,13 @@ import threading
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from albert_tf import UserError, load_predictor, save_pretrained
 from albert_tf.export import export_model
 from albert_tf.model import heads
 from albert_tf.serving import v2_route
+from albert_tf.serving.onnx_server import Served
 from albert_tf.serving.server import make_server
 from tests.helpers import TINY, WORDS, train_spm
 
@@ -104,12 +106,38 @@ def test_state_and_metrics(ask):
         {"name": "a", "shape": [2], "data": ["x"]},
         {"name": "a", "shape": "2", "data": ["x"]},
         {"name": "a", "data": ["x"]},
+        {"name": ["a"], "shape": [1], "data": ["x"]},
         "x",
     ],
 )
 def test_a_wrong_tensor_is_named(tensor):
     with pytest.raises(UserError):
         v2_route.request_of({"inputs": [tensor]})
+
+
+def test_a_request_has_its_id_and_the_outputs_that_it_asks_for(ask):
+    tensor = {"name": "text_a", "shape": [1], "datatype": "BYTES", "data": TEXTS[:1]}
+    request = {"id": "7", "inputs": [tensor, {**tensor, "name": "text_b", "data": [""]}]}
+    status, found = ask("/v2/models/tiny/infer", {**request, "outputs": [{"name": "label"}]})
+    assert (status, found["id"]) == (200, "7")
+    assert [tensor["name"] for tensor in found["outputs"]] == ["label"]
+    for wrong in ({"outputs": [{"name": "none"}]}, {"outputs": ["label"]}, {"parameters": 5}):
+        status, found = ask("/v2/models/tiny/infer", {**request, **wrong})
+        assert status == 400, found
+
+
+def test_several_labels_have_the_places_of_a_saved_model(folder, tmp_path):
+    config = TINY.replace(vocab_size=60, initializer_range=0.9)
+    config = config.with_labels(["a", "b", "c"], "tsv", is_multi_label=True)
+    model = heads.AlbertForSequenceClassification(config, seed=3)
+    save_pretrained(model, tmp_path / "m", spm_model_file=folder.with_name("spm.model"))
+    export_model(str(tmp_path / "m"), str(tmp_path / "onnx"), format="onnx")
+    (signature,) = {*Served(str(tmp_path / "onnx")).signatures.values()}
+    found = signature(text_a=tf.constant(TEXTS), text_b=tf.constant([""] * 3))["labels"]
+    expected = load_predictor(tmp_path / "m").predict(TEXTS)
+    assert found.shape == (3, 3)
+    for row, answer in zip(found.numpy().tolist(), expected, strict=True):
+        assert [name.decode() for name in row if name] == answer["labels"]
 
 
 def test_data_gets_its_shape():

@@ -130,7 +130,7 @@ def test_a_collapsed_run_gives_its_place_to_the_next_seed(
     assert [run["seed"] for run in results["runs"]] == [8]
     assert [run["seed"] for run in results["collapsed_and_replaced"]] == [7]
     output = capsys.readouterr().out
-    assert "COLLAPSED: the model says the same throughout; another --seed" in output
+    assert "COLLAPSED: the model says the same throughout; more steps, or another --seed" in output
     assert "collapsed, so another seed takes its place (3 restarts left)" in output
     kept = json.loads((tmp_path / "runs" / "seed_7" / "results.json").read_text())
     assert kept["collapsed"] == "the model says the same throughout"

@@ -8,7 +8,8 @@ ADVICE = {
     "lower": ": a lower --learning_rate",
     "higher": ": a higher --learning_rate than 0.0003",
     "steps": ", it was still falling: more steps may help",
-    "seed": "another --seed",
+    "seed": "another --seed, a lower",
+    "few": "more steps, or another --seed",
 }
 
 
@@ -22,8 +23,9 @@ ADVICE = {
         ([1.80, 1.70, 1.50, 1.30, 1.10, 0.90, 0.80, 0.70], 3e-4, "steps"),
         ([1.80, 1.70, 1.50, 1.30, 1.10, 0.90, 0.91, 0.89], 3e-4, "steps"),
         ([1.80, 1.70, 1.50, 1.30, 1.11, 1.09, 1.10, 1.10], 3e-4, "seed"),
-        ([1.80], 3e-4, "seed"),
-        ([], 3e-4, "seed"),
+        ([1.80, 1.70], 3e-4, "steps"),
+        ([1.80], 3e-4, "few"),
+        ([], 3e-4, "few"),
     ],
 )
 def test_the_advice_after_a_collapse_follows_the_training_loss(losses, rate, expected):

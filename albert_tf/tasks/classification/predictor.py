@@ -17,6 +17,7 @@ from albert_tf.tasks.classification.text_pairs import (
     make_pair_features,
     make_text_features,
     mean_of_windows,
+    most_of_windows,
 )
 from albert_tf.tasks.embedding.predictor import checked_texts, ranked
 from albert_tf.tasks.predictor import Answer, Item, Predictor, bars, best_label, defaults_of
@@ -66,6 +67,7 @@ class ClassificationPredictor(PairPredictor):
         if settings.windows:  # nothing is cut
             table = dataclasses.replace(table, uncut_lengths={})
         logits_BC = self.outputs(table)["logits"]
+        self._num_layers = most_of_windows(table, np.array(self._num_layers, np.int64)).tolist()
         labels = self.model.config.labels
         if self.model.config.is_multi_label:
             thresholds = multi_label.usable_thresholds(self.task_settings, labels)
@@ -91,9 +93,10 @@ class ClassificationPredictor(PairPredictor):
         labels = self.model.config.labels
         if len(labels) > 2 or self.model.config.is_multi_label:
             raise UserError(f"rank needs a model with one score or two labels, not {len(labels)}")
+        texts = checked_texts(texts)
         if not texts:
             return []
-        examples = [TextExample("", query, text) for text in checked_texts(texts)]
+        examples = [TextExample("", query, text) for text in texts]
         logits_BC = self.outputs(self.table(examples))["logits"]
         scores_B = logits_BC[:, 0] if len(labels) == 1 else softmax(logits_BC, axis=-1)[:, 1]
         activation = self.model.config.foreign.get("sentence_transformers") or {}

@@ -1,6 +1,6 @@
 """Embeds texts with a finished model, and compares, searches and ranks by the vectors."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,9 +19,12 @@ class Embedder(Predictor):
         """The vectors of texts, float32 [texts, D]."""
         groups = [TextGroup("", (text,)) for text in checked_texts(texts)]
         if not groups:
-            return np.zeros([0, self.model.config.hidden_size], np.float32)
+            return np.zeros([0, self._width()], np.float32)
         settings = GroupSettings(self.tokenizer, self.task_settings["max_seq_length"])
         return self.vectors(make_group_features(settings, groups))
+
+    def _width(self) -> int:
+        return self.model.config.hidden_size
 
     def vectors(self, table: FeatureTable) -> np.ndarray:
         """The vectors of a table's sequences, float32 [sequences, D]."""
@@ -33,6 +36,7 @@ class Embedder(Predictor):
 
     def rank(self, query: str, texts: Sequence[str]) -> list[Answer]:
         """Texts with `index`, `score` and `text`, the most similar to the query first."""
+        texts = checked_texts(texts)
         return ranked(self.similarity([query], texts)[0], texts)
 
 
@@ -40,6 +44,10 @@ class EmbeddingPredictor(Embedder):
     """Answers a text with its vector."""
 
     expects = "a text"
+
+    def _width(self):
+        config = self.model.config
+        return config.sentence_embedding["projection_size"] or config.hidden_size
 
     def check(self, item):
         text = item.get("text") if isinstance(item, dict) else item
@@ -62,10 +70,12 @@ def shown_vector(values: Sequence[float]) -> str:
 
 
 def checked_texts(texts: Any) -> list[str]:
-    """Texts in a list; anything else is an error."""
-    if isinstance(texts, str | bytes) or not all(isinstance(text, str) for text in texts):
+    """Texts in a list, from anything that can be iterated; anything else is an error."""
+    is_several = isinstance(texts, Iterable) and not isinstance(texts, str | bytes | Mapping)
+    found = list(texts) if is_several else []
+    if not is_several or not all(isinstance(text, str) for text in found):
         raise UserError(f"expected a list of texts; got {shortened(texts)}")
-    return list(texts)
+    return found
 
 
 def ranked(scores: np.ndarray, texts: Sequence[str]) -> list[Answer]:

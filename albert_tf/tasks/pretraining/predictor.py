@@ -50,7 +50,8 @@ class PretrainedPredictor(PairPredictor, Embedder):
 
     def _use(self, example: TextExample) -> str:
         if example.text_b is not None:
-            self._check_head("order two texts", "cls/seq_relationship/")
+            for prefix in ("cls/seq_relationship/", "bert/pooler/"):
+                self._check_head("order two texts", prefix)
             return "order"
         if MASK in example.text_a:
             self._check_head(f"fill {MASK}", "cls/predictions/")

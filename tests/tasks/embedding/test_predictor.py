@@ -8,6 +8,7 @@ import io
 import json
 
 import numpy as np
+import pandas
 import pytest
 import tensorflow as tf
 
@@ -71,7 +72,10 @@ def test_vectors_do_not_depend_on_the_batch_and_order_the_texts(embedder):
         sorted(products[1].tolist(), reverse=True), abs=1e-6
     )
     assert order[0] == {"index": 1, "score": pytest.approx(1), "text": CORPUS[1]}
-    assert embedder.embed([]).shape[0] == 0
+    assert embedder.rank(CORPUS[1], iter(CORPUS)) == order
+    assert embedder.embed([]).shape == (0, 9)
+    assert embedder.similarity(["a"], []).shape == (1, 0)
+    assert embedder.rank("a", []) == []
     assert embedder.shown({"embedding": [1.0] * 9}).startswith("9 numbers: 1.000 ")
 
 
@@ -89,7 +93,15 @@ def test_a_pretrained_model_embeds_with_the_mean_of_its_tokens(tiny_pretrained):
     np.testing.assert_allclose(mean({"input_ids": ids})["embedding"], expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("texts", ["anna", [3], b"anna"])
+def test_texts_of_a_column_have_their_places(embedder, reranker):
+    """The index of a pandas column is no place in it."""
+    column = pandas.Series(CORPUS).sort_values(ascending=False)[1:]
+    for model in (embedder, load_predictor(reranker)):
+        assert model.rank("a dog", column) == model.rank("a dog", list(column))
+        assert model.rank("a dog", iter(CORPUS)) == model.rank("a dog", CORPUS)
+
+
+@pytest.mark.parametrize("texts", ["anna", [3], b"anna", None, {"anna": 1}])
 def test_what_is_no_list_of_texts_is_named(embedder, texts):
     with pytest.raises(UserError, match="expected a list of texts; got"):
         embedder.embed(texts)
@@ -106,9 +118,10 @@ def test_an_export_has_the_vectors_of_strings_and_the_servers_route(folder, embe
     found = run("embed", {"texts": CORPUS})["embedding"]
     np.testing.assert_allclose(found, embedder.embed(CORPUS), atol=1e-5)
     for encoding in ("float", "base64"):
-        content = json.dumps({"input": CORPUS, "encoding_format": encoding, "model": "any"})
-        options = {"model": "served", "most_texts": 6}
-        answer = embeddings_route.answer(content.encode(), {*model.signatures}, run, **options)
+        asked = {"input": CORPUS, "encoding_format": encoding, "model": "any"}
+        request = embeddings_route.request_of(asked, {*model.signatures})
+        assert request == {"signature_name": "embed", "inputs": CORPUS}
+        answer = embeddings_route.answer({"embedding": found}, asked, "served")
         assert answer["model"] == "served" and answer["object"] == "list"
         assert [one["index"] for one in answer["data"]] == list(range(6))
         rows = [one["embedding"] for one in answer["data"]]
@@ -122,18 +135,13 @@ def test_an_export_has_the_vectors_of_strings_and_the_servers_route(folder, embe
     [
         ({}, ["embed"], '"input" must be a text or a list of texts; got None'),
         ({"input": [[1, 2]]}, ["embed"], '"input" must be a text'),
-        ({"input": []}, ["embed"], '"input" must have 1 to 2 texts; got 0'),
-        ({"input": ["a"] * 3}, ["embed"], '"input" must have 1 to 2 texts; got 3'),
         ({"input": "a", "encoding_format": "int8"}, ["embed"], "must be float or base64"),
         ({"input": "a"}, ["tokens"], "no signature embed"),
     ],
 )
 def test_wrong_requests_are_named(request_, signatures, message):
-    with pytest.raises(UserError) as error:
-        embeddings_route.answer(
-            json.dumps(request_).encode(), signatures, None, model="m", most_texts=2
-        )
-    assert message in str(error.value)
+    with pytest.raises(UserError, match=message):
+        embeddings_route.request_of(request_, signatures)
 
 
 def test_search_finds_the_nearest_and_keeps_their_vectors(embedder, corpus, monkeypatch):
@@ -161,6 +169,23 @@ def test_search_finds_the_nearest_and_keeps_their_vectors(embedder, corpus, monk
         assert calls == expected_calls
         calls.clear()
     assert list(corpus.parent.glob("corpus.txt.*.vectors")) == kept
+
+
+def test_texts_with_line_ends_are_not_those_of_their_lines(embedder, corpus):
+    for texts in (["anna\nbert", "carl"], ["anna", "bert", "carl"]):
+        found = searching.Search(embedder, str(corpus), texts, [*range(len(texts))])
+        (answer,) = found.predict(["bert"])
+        assert sorted(one["text"] for one in answer["results"]) == sorted(texts)
+
+
+def test_rows_that_a_graph_did_not_find_are_left_out(embedder, corpus, monkeypatch):
+    def graph(vectors, path, key):
+        return lambda queries, number: (np.array([[4, -1, -1]]), np.array([[0.5, -9.0, -9.0]]))
+
+    monkeypatch.setattr(searching, "_graph", graph)
+    found = searching.Search(embedder, str(corpus), CORPUS, [*range(6)], top_k=3, index="faiss")
+    (answer,) = found.predict(["bert"])
+    assert answer["results"] == [{"score": 0.5, "line": 4, "text": CORPUS[4]}]
 
 
 def test_another_model_or_length_has_another_hash(embedder, folder, tiny_pretrained):
@@ -217,6 +242,18 @@ def test_the_program_answers_lines(folder, corpus, monkeypatch, capsys):
     first, second = map(json.loads, capsys.readouterr().out.splitlines()[-2:])
     assert first["results"][0]["text"] == "a dog" and first["results"][0]["line"] == 3
     assert second["id"] == 7 and len(second["results"]) == 2
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        ({"corpus": "texts.csv"}, "text_column must name the column of texts.csv"),
+        ({"rerank": "r", "rerank_top": 3, "top_k": 4}, "rerank_top=3 must be at least --top_k=4"),
+    ],
+)
+def test_contradictory_settings_are_named(flags, message):
+    with pytest.raises(UserError, match=message):
+        search.SearchSettings(model="m", **{"corpus": "texts.txt", **flags})
 
 
 @pytest.mark.parametrize(
