@@ -63,7 +63,8 @@ class ExportSettings(EarlyExitSettings, ModelUseSettings):
     calibration_file: str = files_setting(
         "Texts with which an ONNX file's activations are measured, and its answers compared with the model's; lines as"
         " for albert-tf predict. If every line is an object with the right answer (label), the metrics are compared."
-        " The export warns if more than 1% of the answers change, or the metric loses more than .004.",
+        " The export warns if more than 1% of the answers change, or the metric loses more than .004,"
+        " but not because of a single answer.",
     )
 
     def __post_init__(self):
@@ -193,7 +194,7 @@ def _assets(config, about: Mapping[str, Any], tokenizer: Tokenizer | None) -> di
 def _export_files(path: str, settings: ExportSettings, weights, task: Mapping) -> None:
     """Writes a TFLite file or ONNX files, after comparing their outputs with the model's."""
     from albert_tf.formats import pretrained
-    from albert_tf.serving import comparison, onnx_files
+    from albert_tf.serving import comparison
 
     model, report = pretrained.build_model(weights, dtype="float32")
     with files.errors_named(path, "written"):  # TensorFlow's converter writes temporary files
@@ -217,8 +218,9 @@ def _export_files(path: str, settings: ExportSettings, weights, task: Mapping) -
     tokenizer = Tokenizer.from_file(vocabulary, **cleaning) if vocabulary else None
     lines: list[str] = []
     if settings.calibration_file:
-        contents, lines = _calibrated(model, contents, report.initialized, settings, weights, task)
-        difference = onnx_files.largest_difference(contents, model)
+        contents, difference, lines = _calibrated(
+            model, contents, report.initialized, settings, weights, task
+        )
     sizes = ", ".join(f"{name} {len(content):,} bytes" for name, content in contents.items())
     with files.errors_named(path, "written"):
         contents |= _assets(model.config, about, tokenizer)
@@ -234,8 +236,12 @@ def _export_files(path: str, settings: ExportSettings, weights, task: Mapping) -
 
 def _calibrated(
     model, contents: dict, missing: list[str], settings: ExportSettings, weights, task: Mapping
-) -> tuple[dict[str, bytes], list[str]]:
-    """ONNX files whose steps fit --calibration_file, if they are to be static, and lines that compare their answers."""
+) -> tuple[dict[str, bytes], float, list[str]]:
+    """ONNX files whose steps fit --calibration_file, if they are to be static, and how they differ from the model.
+
+    Returns:
+      The files, the largest difference of outputs, and lines that compare the answers.
+    """
     from albert_tf.serving import calibration, onnx_files, predictors
     from albert_tf.serving.onnx_model import OnnxModel
 
@@ -255,7 +261,7 @@ def _calibrated(
         contents = onnx_files.convert(model, missing, precision)
     found = answers(OnnxModel(contents, model.config))
     comparison = calibration.Comparison(items, expected, found, settings.calibration_file)
-    return contents, comparison.lines()
+    return contents, onnx_files.largest_difference(contents, model), comparison.lines()
 
 
 def _read_items(path: str) -> list:

@@ -19,7 +19,7 @@ TOKENIZER_SETTINGS = "tokenizer_config.json"
 TF1_OWN_KEY = "_albert_tf"
 # The setting that has a number for each label; all other settings are single values.
 THRESHOLDS = "thresholds"
-_OF_EXPORTS = "give the model that was exported, or export --format=onnx"
+NOT_TFLITE = "only LiteRT and TensorFlow read a TFLite file; give the model that was exported, or export --format=onnx"
 _OF_TEXT = ("do_lower_case", "keep_accents")
 ASSETS, EXPORT = "assets", "export.json"  # in our own exports; EXPORT describes them
 
@@ -59,7 +59,7 @@ def check_is_there(path: str) -> None:
     if path.startswith(files.ADDRESSES):
         raise UserError(f"{path}: {files.NOT_DOWNLOADED}")
     if path.endswith(".tflite") and files.exists(path):
-        raise UserError(f"{path}: only LiteRT and TensorFlow read a TFLite file; {_OF_EXPORTS}")
+        raise UserError(f"{path}: {NOT_TFLITE}")
     if not files.is_folder(path) and not files.exists(path.removesuffix(".index") + ".index"):
         expected = where_released(path) or "expected a folder, or the prefix of a checkpoint"
         raise UserError(f"{path}: no such model; {expected}")

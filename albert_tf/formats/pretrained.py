@@ -111,6 +111,8 @@ def _read(path: str) -> Weights:
     if files.is_folder(os.path.join(path, "checkpoints")):
         return run.read(path)
     names = files.names_in(path)
+    if any(name.endswith(".tflite") for name in names):
+        raise UserError(f"{path}: {description.NOT_TFLITE}")
     if versions := [name for name in names if tf_hub.recognizes(os.path.join(path, name))]:
         raise UserError(
             f"{path}: has exports in subfolders; give one of them, such as {path}/{versions[-1]}"

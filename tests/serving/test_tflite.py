@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf import AlbertForPreTraining, UserError, save_pretrained
+from albert_tf import AlbertForPreTraining, UserError, load_predictor, save_pretrained
 from albert_tf.export import export_model
 from albert_tf.model import heads
 from albert_tf.serving import tflite
@@ -15,7 +15,7 @@ from tests.formats.test_pretrained import files_at_most
 from tests.helpers import TINY
 
 LENGTH = 13
-# Wide enough that quantisation makes a difference, as TFLite leaves small arrays as they are.
+# Wide enough that quantization makes a difference, as TFLite leaves small arrays as they are.
 CONFIG = TINY.replace(hidden_size=48, intermediate_size=76, initializer_range=0.2)
 CLASSIFIER = CONFIG.with_labels(["yes", "no", "perhaps"], "mine")
 
@@ -113,3 +113,10 @@ def test_a_full_disk_is_one_line_and_leaves_the_old_file(tmp_path, monkeypatch, 
         export_model(str(tmp_path / "model"), str(tmp_path / "out"), **options)
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["model.tflite"]
     assert (tmp_path / "out/model.tflite").read_text() == "old"
+
+
+def test_programs_that_do_not_read_a_file_say_so(tmp_path):
+    (tmp_path / "model.tflite").write_bytes(b"x")
+    for path in (tmp_path, tmp_path / "model.tflite"):
+        with pytest.raises(UserError, match="only LiteRT and TensorFlow read a TFLite file"):
+            load_predictor(path)
