@@ -13,7 +13,6 @@ from albert_tf.core.errors import UserError
 from albert_tf.core.locks import locks_output_dir
 from albert_tf.core.settings import setting
 from albert_tf.serving.settings import ModelSettings
-from albert_tf.text.tokenizer import Tokenizer
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,11 +54,12 @@ def main(settings: ConvertSettings) -> None:
     task_name = weights.config.foreign.get("finetuning_task") or ""
     definition = registry.find(task_name, weights.model_class)
     vocabulary = settings.vocabulary_file or weights.vocabulary
+    tokenizer = predictors.tokenizer_of(weights, vocabulary) if vocabulary else ""
     pretrained.save_pretrained(
         model,
         settings.output_dir,
         settings.format,
-        Tokenizer.from_file(vocabulary, **weights.cleaning) if vocabulary else "",
+        tokenizer,
         **weights.cleaning,
         task=predictors.recorded_settings(weights),
         untrained=report.initialized,

@@ -16,7 +16,7 @@ from albert_tf import (
 from albert_tf.export import export_model
 from albert_tf.model.heads import AlbertForSpan
 from albert_tf.text.tokenizer import Tokenizer
-from tests.helpers import TINY, train_spm
+from tests.helpers import TINY, WORDS, train_spm
 
 
 def settings(model, folder, **changes) -> convert.ConvertSettings:
@@ -45,6 +45,13 @@ def test_what_a_task_needs_goes_along(tmp_path):
     config = json.loads((tmp_path / "new" / "config.json").read_text())
     assert config["albert_tf"]["task"] == task
     assert type(load_pretrained(tmp_path / "new")) is AlbertForSpan
+
+
+def test_a_vocabulary_of_another_size_is_rejected(tiny_pretrained, tmp_path):
+    spm = train_spm(tmp_path / "spm.model", [WORDS] * 9, vocab_size=50)
+    with pytest.raises(UserError, match="has 50 tokens, but vocab_size of the model"):
+        convert.main(settings(tiny_pretrained, tmp_path / "new", spm_model_file=str(spm)))
+    assert not (tmp_path / "new" / "config.json").exists()
 
 
 def test_another_model_is_not_overwritten(tmp_path):

@@ -241,7 +241,8 @@ class CorpusWriter:
         if not self.training.documents and not self.held_out.documents:
             source = getattr(self._settings, "input_file", "the input")
             raise UserError(
-                f"no document is left: {source} is empty, or --min_sentences drops all of it"
+                f"no document is left: {source} is empty, or --min_sentences or --min_words (which"
+                " counts spaces) drops all of it"
             )
         if not self.training.documents:
             raise UserError(

@@ -20,12 +20,12 @@ import re
 import sysconfig
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from albert_tf.core import flags
 from albert_tf.core.errors import UserError
-from albert_tf.core.settings import setting
+from albert_tf.core.settings import Settings, setting
 from albert_tf.core.workers import Workers, in_chunks
 from albert_tf.data_prep import corpus
 from albert_tf.data_prep.split_sentences import split_paragraph
@@ -50,6 +50,11 @@ class SampleSettings(corpus.CorpusSettings):
     max_megabytes: float = setting(
         0.0, "Stop after this amount of text, in 10^6 bytes; 0 takes all.", minimum=0
     )
+
+    def check_with(self, others: Mapping[type[Settings], Settings]) -> None:
+        """Checks that no module would be overwritten."""
+        if self.input_file:
+            corpus.check_not_read(self.input_file, (self.output_file, self.eval_output_file))
 
 
 def main(settings: SampleSettings) -> None:

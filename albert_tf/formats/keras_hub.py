@@ -189,11 +189,14 @@ def _head(folder: str, config: AlbertConfig) -> tuple[str, AlbertConfig, dict[st
 def write(model: Any, folder: str, tokenizer: Tokenizer | None = None) -> None:
     """Writes the encoder of a model, without its head, as the preset of a backbone; with its SentencePiece model."""
     config, content = model.config, io.BytesIO()
-    is_even = config.num_hidden_layers % config.num_hidden_groups == 0
-    has_gelu = config.hidden_act in ("gelu", "gelu_new")
-    if config.share_parameters != "all" or not has_gelu or not is_even:
+    layers, groups = config.num_hidden_layers, config.num_hidden_groups
+    is_even = layers % groups == 0 and all(
+        config.group_of_layer(layer) == layer * groups // layers for layer in range(layers)
+    )
+    is_usual = config.hidden_act in ("gelu", "gelu_new") and config.layer_norm_eps == 1e-12
+    if config.share_parameters != "all" or not is_usual or not is_even:
         expected = (
-            "has equal groups of layers that share all their parameters, with hidden_act gelu"
+            "has equal groups of layers that share all their parameters, hidden_act gelu and layer_norm_eps 1e-12"
         )
         raise UserError(f"{folder}: not written, as keras-hub only {expected}; write --format=hf")
     arrays = {name: value.numpy() for name, value in model.encoder.named_variables().items()}

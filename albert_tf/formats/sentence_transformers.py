@@ -69,7 +69,10 @@ def _modules(folder: str) -> dict[str, str]:
         # Any other name could be that of any folder of the machine.
         if not re.fullmatch(r"[\w-]*", place) or not re.fullmatch(r"[\w.]+", kind):
             raise UserError(f"{path}: expected modules with type and path, got {shortened(entry)}")
-        modules[kind.rpartition(".")[2]] = os.path.join(folder, place) if place else folder
+        name = kind.rpartition(".")[2]
+        if name in modules:
+            raise UserError(f"{path}: has two modules {name}, expected one of each kind")
+        modules[name] = os.path.join(folder, place) if place else folder
     return modules
 
 

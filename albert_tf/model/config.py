@@ -163,7 +163,8 @@ class AlbertConfig(Settings):
             "label2id": {label: index for index, label in enumerate(labels)},
             "finetuning_task": task_name,
         }
-        others = {name: value for name, value in self.foreign.items() if name != "problem_type"}
+        of_labels = ("problem_type", "sentence_transformers")  # its activation is that of the head
+        others = {name: value for name, value in self.foreign.items() if name not in of_labels}
         if is_multi_label:
             label_keys["problem_type"] = MULTI_LABEL
         return self.replace(foreign={**others, **label_keys})

@@ -69,8 +69,6 @@ class ModelChoice(VocabularySettings):
         }
         if self.share_parameters:
             changes["share_parameters"] = self.share_parameters
-        if self.share_parameters == "none":
-            changes["num_hidden_groups"] = 1
         if self.albert_config_file:
             config = AlbertConfig.from_json_file(self.albert_config_file)
         elif not self.model and checkpoint:
@@ -81,6 +79,9 @@ class ModelChoice(VocabularySettings):
                 changes["vocab_size"] = vocab_size
         if self.num_hidden_layers:
             config = config.with_layers(self.num_hidden_layers)
+        # Without sharing, groups have no meaning; kept, they would undo the new sharing.
+        if self.share_parameters and "none" in (self.share_parameters, config.share_parameters):
+            changes["num_hidden_groups"] = 1
         return config.replace(**changes)
 
 

@@ -269,3 +269,10 @@ def test_the_standard_library_is_a_corpus(tmp_path):
     sample_corpus.main(settings)
     size = (tmp_path / "out.txt").stat().st_size
     assert 200_000 <= size < 250_000
+
+
+def test_a_module_is_not_overwritten(tmp_path):
+    write_files(tmp_path, {"a.py": module("a")})
+    path = str(tmp_path / "a.py")
+    with pytest.raises(UserError, match="a.py"):
+        settings_for(tmp_path, input_file=path, output_file=path).check_with({})

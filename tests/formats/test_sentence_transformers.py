@@ -103,6 +103,11 @@ def test_a_cross_encoder_of_the_real_library_ranks_alike(tiny_pretrained, tmp_pa
 DENSE = "torch.nn.modules.activation.ReLU"
 WRONG = {
     "another folder": ("modules.json", lambda v: v[1].update(path="../x"), "type and path"),
+    "two projections": (
+        "modules.json",
+        lambda v: v.append({**v[1], "path": "3_Pooling"}),
+        "has two modules Pooling",
+    ),
     "no object": ("modules.json", lambda v: v.append(3), "type and path, got 3"),
     "module": (
         "modules.json",

@@ -173,3 +173,10 @@ def test_the_readme_gives_the_same_addresses():
     readme = (ROOT / "README.md").read_text()
     found = re.findall(r"hf:[\w/-]+|https:[\w/.]+", where_released("albert-base-v2"))
     assert len(found) == 2 and all(f"`{place}`" in readme for place in found)
+
+
+def test_new_labels_have_no_activation_of_those_before():
+    before = {"sentence_transformers": {"activation_fn": "Sigmoid"}, "architectures": ["A"]}
+    config = AlbertConfig(**SMALL, foreign=before).with_labels(["a", "b"], "tsv")
+    assert "sentence_transformers" not in config.foreign
+    assert config.foreign["architectures"] == ["A"]

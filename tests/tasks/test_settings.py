@@ -5,8 +5,10 @@ import re
 
 import pytest
 
+from albert_tf.tasks.pretraining.settings import PretrainingConfig
 from albert_tf.tasks.settings import FineTuningOptimizerConfig, default_learning_rate
 from albert_tf.tasks.tagging.task import TaggingTask
+from albert_tf.training.settings import RunConfig
 from tests.helpers import ROOT
 
 WIDTHS = (64, 128, 384, 512, 768, 1024, 2048, 4096, 6144)
@@ -50,3 +52,21 @@ def test_the_number_of_epochs_is_given_or_the_tasks():
     assert given.resolved(100, 4, 3e-4, 10.0).num_train_steps == 50
     (field,) = [each for each in dataclasses.fields(settings) if each.name == "num_train_epochs"]
     assert "10 for tagging, otherwise 3" in field.metadata["help"]
+
+
+@pytest.mark.parametrize(
+    ("model", "sharing", "num_groups"),
+    [
+        ("bert-base", "all", 1),
+        ("bert-base", "attention", 1),
+        ("bert-base", "none", 1),
+        ("bert-base", "", 12),
+        ("albert-base-v2", "none", 1),
+        ("albert-base-v2", "ffn", 1),
+    ],
+)
+def test_another_sharing_has_no_groups_of_the_one_before(model, sharing, num_groups):
+    config = PretrainingConfig(input_file="x", model=model, share_parameters=sharing)
+    chosen = config.chosen_config(RunConfig(output_dir="x"), None, None)
+    assert chosen.num_hidden_groups == num_groups
+    assert not sharing or chosen.share_parameters == sharing

@@ -26,10 +26,12 @@ from albert_tf.training.settings import OptimizerConfig, RunConfig
 from albert_tf.training.state import start_run
 from tests.helpers import (
     TINY,
+    WORDS,
     pretrain_here,
     random_features,
     run_until_logged,
     settings_here,
+    train_spm,
     write_records,
 )
 from tests.training.test_damaged_run import assert_same_weights, lines, weights
@@ -111,6 +113,14 @@ def test_a_run_writes_logs_checkpoints_results_and_model(finished_run):
 
 def test_a_seed_of_0_is_a_seed(pretrain, eager):
     assert (pretrain("--stop_after_steps=1", "--seed=0") / "checkpoints").exists()
+
+
+def test_the_vocabulary_of_the_start_goes_along(pretrain, eager, tmp_path):
+    spm = train_spm(tmp_path / "spm.model", [WORDS] * 9, vocab_size=50)
+    save_pretrained(AlbertForPreTraining(CONFIG, seed=1), tmp_path / "start", spm_model_file=spm)
+    run = pretrain(f"--init_checkpoint={tmp_path / 'start'}", "--stop_after_steps=6")
+    written = run / "model" / "spiece.model"
+    assert written.read_bytes() == (tmp_path / "start" / "spiece.model").read_bytes()
 
 
 def test_evaluation_does_not_depend_on_the_batch(finished_run, eager, records_file, tmp_path):

@@ -100,6 +100,9 @@ class PretrainingTask(Task):
         path = run.init_checkpoint
         weights = pretrained.read_weights(path, num_layers) if path else None
         self._init_weights = weights
+        self._vocabulary_file = self.config.vocabulary_file or (
+            weights.vocabulary if weights else ""
+        )
         vocab_size = next(iter(self._all_records.values())).metadata.get("vocab_size")
         model_config = self.config.chosen_config(
             run, weights.config if weights else None, vocab_size
@@ -225,7 +228,7 @@ class PretrainingTask(Task):
 
     def vocabulary_files(self) -> Files:
         """The vocabulary's files in the Hugging Face layout, if the vocabulary is known."""
-        path = self.config.vocabulary_file
+        path = self._vocabulary_file
         tokenizer = Tokenizer.from_file(path, **self._cleaning()) if path else None
         return vocabulary_files(tokenizer, self.model_config.max_position_embeddings)
 
@@ -255,7 +258,7 @@ class PretrainingTask(Task):
         pretrained.save_pretrained(
             model,
             folder,
-            spm_model_file=self.config.vocabulary_file,
+            spm_model_file=self._vocabulary_file,
             **self._cleaning(),
             untrained=[] if has_order else order_head,
             card=Card({"Data": data, **history}),
