@@ -271,6 +271,8 @@ def _cell(value: Any, classes: Sequence[str] = ()) -> Cell:
     """A value of JSON or Arrow as text, or as a list of texts."""
     if isinstance(value, list):
         return [str(_cell(item, classes)) for item in value]
+    if isinstance(value, bytes):  # as some writers of Parquet store texts
+        return value.decode()
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     if isinstance(value, int) and classes:

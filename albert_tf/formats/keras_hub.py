@@ -195,9 +195,7 @@ def write(model: Any, folder: str, tokenizer: Tokenizer | None = None) -> None:
     )
     is_usual = config.hidden_act in ("gelu", "gelu_new") and config.layer_norm_eps == 1e-12
     if config.share_parameters != "all" or not is_usual or not is_even:
-        expected = (
-            "has equal groups of layers that share all their parameters, hidden_act gelu and layer_norm_eps 1e-12"
-        )
+        expected = "has equal groups of layers that share all parameters, hidden_act gelu and layer_norm_eps 1e-12"
         raise UserError(f"{folder}: not written, as keras-hub only {expected}; write --format=hf")
     arrays = {name: value.numpy() for name, value in model.encoder.named_variables().items()}
     prefix = "bert/encoder/embedding_hidden_mapping_in/"

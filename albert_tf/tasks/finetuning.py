@@ -426,4 +426,8 @@ def named_answer_rows(
 
 def averaged(members: Sequence[Predictions], name: str) -> np.ndarray:
     """Mean over the members of an ensemble."""
-    return np.mean([member[name] for member in members], axis=0)
+    arrays = [member[name] for member in members]
+    if arrays[0].ndim > 2:  # [n, L, ...], padded to different lengths; each has the longest example
+        length = min(array.shape[1] for array in arrays)
+        arrays = [array[:, :length] for array in arrays]
+    return np.mean(arrays, axis=0)

@@ -21,7 +21,7 @@ from albert_tf.tasks.finetuning import EVAL_PREDICTIONS, PREDICTIONS, FineTuning
 from albert_tf.tasks.settings import FineTuningConfig, FineTuningRunConfig
 from albert_tf.training import loop
 from albert_tf.training.devices import is_chief, make_strategy
-from albert_tf.training.run_folder import RESULTS_FILE, write_files
+from albert_tf.training.run_folder import CONFIG_FILE, RESULTS_FILE, write_files
 from albert_tf.training.settings import OptimizerConfig
 from albert_tf.training.task import Predictions
 
@@ -236,4 +236,9 @@ def _read_predictions(folder: str, name: str, task: FineTuningTask, split: str) 
         raise UserError(
             f"--ensemble: {path} was made for other data or with another vocabulary or --max_seq_length"
         )
+    model = checksums.read_json(os.path.join(folder, CONFIG_FILE)).get("model", {})
+    own, labels = list(model.get("id2label", {}).values()), list(getattr(task, "labels", ()))
+    if own and labels and own != labels:
+        expected = f"not {', '.join(labels)} as the first run"
+        raise UserError(f"--ensemble: {folder} has the labels {', '.join(own)}, {expected}")
     return predictions

@@ -81,7 +81,7 @@ def defaults(
         if changed:
             own = " ".join(as_flag(name, trained[name]) for name in changed)
             print(f"as {path} was trained: {own}", flush=True)
-    chosen = {**definition.preset({**values, **trained}), **trained}
+    chosen = {**_preset(definition, {**values, **trained}, given), **trained}
     if values["write_records"]:  # there is no run, and so no other folder
         chosen["output_dir"] = values["write_records"]
     length = chosen.get("max_seq_length", values["max_seq_length"])
@@ -92,6 +92,20 @@ def defaults(
         chosen["max_seq_length"] = most
         print(f"--max_seq_length is {most}, as the model has no more positions", flush=True)
     return chosen
+
+
+def _preset(
+    definition: registry.TaskDefinition, values: Mapping[str, Any], given: Set[str]
+) -> dict[str, Any]:
+    """The values of --preset, without numbers of steps that would undo epochs or shares that are given."""
+    preset = dict(definition.preset(values))
+    varied = given | {part.partition("=")[0].strip() for part in values["search"].split(";")}
+    if "num_train_epochs" in varied:
+        preset.pop("num_train_steps", None)
+        preset.pop("num_warmup_steps", None)  # a share of the preset's steps
+    if "warmup_proportion" in varied:
+        preset.pop("num_warmup_steps", None)
+    return preset
 
 
 def _max_position_embeddings(values: Mapping[str, Any], of_checkpoint: int | None) -> int | None:

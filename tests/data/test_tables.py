@@ -99,6 +99,16 @@ def test_missing_keys_of_json_are_empty(tmp_path):
     assert read(tmp_path / "a.jsonl").rows == [(1, ["x", ""]), (2, ["", "y"])]
 
 
+def test_bytes_of_parquet_are_texts(tmp_path):
+    table = pyarrow.table({"text": [b"caf\xc3\xa9", b""]})
+    pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
+    assert [cells for _, cells in read(tmp_path / "a.parquet").rows] == [["café"], [""]]
+    table = pyarrow.table({"text": [b"\xff"]})
+    pyarrow.parquet.write_table(table, tmp_path / "b.parquet")
+    with pytest.raises(UserError):
+        read(tmp_path / "b.parquet")
+
+
 def test_names_of_classes_in_lists(tmp_path):
     tags = {"feature": {"names": ["O", "B-LOC"], "_type": "ClassLabel"}, "_type": "List"}
     metadata = {b"huggingface": json.dumps({"info": {"features": {"tags": tags}}}).encode()}

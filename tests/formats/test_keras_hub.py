@@ -81,13 +81,17 @@ def test_a_written_preset_has_the_arrays_and_sizes_of_the_recorded_one(recorded,
     [{"layer_norm_eps": 1e-2}, {"num_hidden_layers": 22, "num_hidden_groups": 22}],
 )
 def test_what_keras_hub_computes_in_another_way_is_not_written(changes, tmp_path):
-    with pytest.raises(UserError, match="not written, as keras-hub only has equal groups"):
+    with pytest.raises(
+        UserError, match="not written, as keras-hub only has equal groups of layers"
+    ):
         save_pretrained(AlbertForPreTraining(TINY.replace(**changes)), tmp_path / "x", "keras_hub")
 
 
 def test_what_keras_hub_cannot_compute_is_not_written(tmp_path):
     model = AlbertForPreTraining(TINY.replace(share_parameters="ffn"))
-    with pytest.raises(UserError, match="not written, as keras-hub only has equal groups"):
+    with pytest.raises(
+        UserError, match="not written, as keras-hub only has equal groups of layers"
+    ):
         save_pretrained(model, tmp_path / "new", format="keras_hub")
     assert not (tmp_path / "new").exists()
 

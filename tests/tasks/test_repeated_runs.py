@@ -17,6 +17,7 @@ from albert_tf import UserError
 from albert_tf.core import checksums
 from albert_tf.tasks import grid, registry, repeated_runs
 from albert_tf.tasks.classification.task import ClassificationTask
+from albert_tf.tasks.finetuning import averaged
 from tests.helpers import eagerly, error_of, fine_tune_here, fine_tuning_settings, make_task
 
 # --- Several runs
@@ -381,6 +382,34 @@ def preset_settings(name, task_files, *flags):
     }[runner]
     model = ["--model=albert-base-v2", f"--spm_model_file={squad / 'questions.json'}"]
     return fine_tuning_settings(runner, *data, *model, "--output_dir=unused", *flags)
+
+
+def test_a_member_with_other_labels_is_named(three_runs, tmp_path):
+    flags, folder, _, _ = three_runs
+    other = tmp_path / "other"
+    shutil.copytree(folder / "seed_40", other)
+    config = checksums.read_json(str(other / "config.json"))
+    config["model"]["id2label"]["0"] = "another"
+    (other / "config.json").write_bytes(checksums.json_file(config))
+    named = f"--ensemble={folder / 'seed_40'},{other}"
+    line = error_of(fine_tune_here, "classifier", *flags, named, f"--output_dir={tmp_path / 'out'}")
+    assert line.startswith(f"--ensemble: {other} has the labels another, ")
+
+
+def test_epochs_and_shares_that_are_given_win_over_a_preset(task_files):
+    flags = ["--preset=paper", "--num_train_epochs=1"]
+    _, optimizer, _ = preset_settings("MRPC", task_files, *flags)
+    assert (optimizer.num_train_steps, optimizer.num_warmup_steps) == (None, None)
+    _, optimizer, _ = preset_settings("MRPC", task_files, flags[0], "--warmup_proportion=0.5")
+    assert (optimizer.num_train_steps, optimizer.num_warmup_steps) == (800, None)
+    _, optimizer, _ = preset_settings("MRPC", task_files, flags[0], "--search=num_train_epochs=1,2")
+    assert optimizer.num_train_steps is None
+
+
+def test_members_of_an_ensemble_may_be_padded_to_different_lengths():
+    longer = np.arange(24.0).reshape(2, 4, 3)
+    members = [{"p": longer}, {"p": longer[:, :3] + 2}]
+    np.testing.assert_array_equal(averaged(members, "p"), longer[:, :3] + 1)
 
 
 @pytest.mark.parametrize("name", TABLE_14)

@@ -26,7 +26,7 @@ from albert_tf.tasks.predictor import Answer, Item, Predictor, bars, best_label,
 class PairPredictor(Predictor):
     """The base of predictors for one text or two: "text", "text<TAB>text", or {"text_a": ..., "text_b": ...}.
 
-    Texts may also have the names of the columns on which the model was trained.
+    Texts may also have the names of the columns on which the model was trained, which then count alone.
     """
 
     expects = 'a text, two texts with a tab between, or {"text_a": ..., "text_b": ...}'
@@ -41,9 +41,12 @@ class PairPredictor(Predictor):
                 self.refuse(item)
         else:
             values = item if isinstance(item, Mapping) else {}
-            first, _, second = self.task_settings.get("text_columns", "").partition(",")
-            text_a = values.get("text_a", values.get("text", values.get(first.strip())))
-            text_b = values.get("text_b", values.get(second.strip()))
+            columns = self.task_settings.get("text_columns", "").split(",")
+            first, *second = map(str.strip, columns)
+            if first and first in values:
+                text_a, text_b = values[first], values.get(second[0]) if second else None
+            else:
+                text_a, text_b = values.get("text_a", values.get("text")), values.get("text_b")
         if not isinstance(text_a, str) or not isinstance(text_b, str | None):
             self.refuse(item)
         self.count(text_a)

@@ -221,13 +221,15 @@ class ClassificationTask(TextTask, LabelTask):
         if self.source.glue:
             groups = np.array([example.group for example in examples])
             files = {}
-            for group in dict.fromkeys(groups.tolist()):
+            # A file of the user's own has no group.
+            for group in self.source.glue.leaderboard.keys() & set(groups.tolist()):
                 indices = np.flatnonzero(groups == group).tolist()
                 ids = [examples[index].id for index in indices]
                 name, text = glue.submission_tsv(self.source.glue, group, ids, answers[indices])
                 files[name] = text.encode()
             folder = glue.SUBMISSION_FOLDER
-            contents |= {f"{folder}/{name}": content for name, content in with_sums(files).items()}
+            for name, content in with_sums(files).items() if files else ():
+                contents[f"{folder}/{name}"] = content
         return contents
 
 

@@ -40,7 +40,7 @@ def parse_labels(
 def split_labels(field: Cell, separator: str, place: str) -> list[str]:
     """The labels in a field, without white space around them; a list of JSON or Parquet needs no separator."""
     if not isinstance(field, str):
-        return [label.strip() for label in field]
+        return [label.strip() for label in field if label.strip()]
     if not field.strip():
         return []
     labels = [label.strip() for label in field.strip().split(separator)]

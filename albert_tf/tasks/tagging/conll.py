@@ -84,7 +84,10 @@ def read_tagged(
     source = f"--{flag}={path}"
     columns = [token_column, *([tag_column] if need_tags else [])]
     is_table = os.path.splitext(path)[1].lower() in TABLES_OF_VALUES or files.is_folder(path)
-    groups = _rows_of_lists(path, source, columns) if is_table else _groups(path, source, columns)
+    if is_table:
+        groups = _rows_of_lists(path, source, columns)
+    else:
+        groups = _groups(path, source, columns, (token_column, tag_column))
     sentences, all_tags = [], []
     for row, words, tags in groups:
         sentences.append(Sentence(words, row=row))
@@ -135,8 +138,10 @@ def _fields_of_lines(path: str, source: str) -> Iterator[tuple[int, list[str]]]:
         yield row, [] if is_end else fields
 
 
-def _groups(path: str, source: str, columns: Sequence[str]) -> Iterator[Group]:
-    """The sentences of a file with a word in each line."""
+def _groups(
+    path: str, source: str, columns: Sequence[str], known: Sequence[str]
+) -> Iterator[Group]:
+    """The sentences of a file with a word in each line; `known` are the columns of which `columns` are read."""
     width, positions = 0, None
     first_row = 0
     words: list[str] = []
@@ -150,7 +155,8 @@ def _groups(path: str, source: str, columns: Sequence[str]) -> Iterator[Group]:
         if positions is None:
             width = len(fields)
             positions = [_position(column, fields, f"{path}:{row}") for column in columns]
-            if not all(map(_is_position, columns)):
+            names = {column for column in known if not _is_position(column)}
+            if not all(map(_is_position, columns)) or names & set(map(str.strip, fields)):
                 continue  # the line has the names of the columns
         if len(fields) != width:
             raise UserError(f"{path}:{row}: expected {width} columns, got {len(fields)}")

@@ -9,6 +9,7 @@ import sklearn.metrics
 
 from albert_tf import UserError
 from albert_tf.tasks.classification import multi_label
+from albert_tf.tasks.classification.tsv import split_labels
 
 TRUTHS = np.array([[1, 0, 0], [1, 1, 0], [0, 1, 0], [0, 0, 0]])
 PROBABILITIES = np.array([[0.9, 0.4, 0.1], [0.6, 0.3, 0.2], [0.7, 0.8, 0.4], [0.1, 0.2, 0.1]])
@@ -157,3 +158,7 @@ def test_reports():
     ]
     worst, number = multi_label.surest_errors(PROBABILITIES, predictions, TRUTHS, 5)
     assert worst.tolist() == [1, 2] and number == 2  # both by 0.7; equals in their order
+
+
+def test_a_list_has_no_labels_without_a_name():
+    assert split_labels(["x ", "", " "], ",", "a.jsonl:1") == ["x"]

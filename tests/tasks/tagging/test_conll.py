@@ -19,6 +19,13 @@ def read(folder, text, token_column="first", tag_column="last", need_tags=True, 
     return conll.read_tagged(str(path), **columns, need_tags=need_tags, flag="train_file")
 
 
+@pytest.mark.parametrize("need_tags", [True, False])
+def test_a_header_with_the_name_of_the_tags_is_no_word(tmp_path, need_tags):
+    text = "word\tner\nEU\tB-ORG\nrejects\tO\n"
+    file = read(tmp_path, text, tag_column="ner", need_tags=need_tags)
+    assert file.sentences == (Sentence(("EU", "rejects"), row=2),)
+
+
 def test_sentences_are_read_with_their_lines_and_tags_in_iob2(tmp_path):
     file = read(tmp_path, TWO)
     assert file.sentences == (
