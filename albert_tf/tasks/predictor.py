@@ -104,12 +104,13 @@ class Predictor(abc.ABC):
         Classifiers: `label`, `probability`, `probabilities`; with several labels `labels`, `probabilities`; regression:
         `score`. Taggers: `entities`, and for words `tags`. SQuAD: `answer`, `probability`, `start`, `end`, for 2.0 also
         `null_odds`. RACE: `answer`, `option`, `probability`, `probabilities`. Embedders: `embedding`. Pretrained
-        models: `text` and `masks`, `in_order`, or `embedding`. Other keys of an item are copied.
+        models: `text` and `masks`, `in_order`, or `embedding`.
 
         The rows of a `pandas.DataFrame` or a `datasets.Dataset` are items, too. Warns once if texts are cut or empty.
         """
         if hasattr(items, "to_dict") and hasattr(items, "columns"):  # iterating gives its columns
-            items = items.to_dict("records")
+            rows = items.to_dict("records")
+            items = [{name: _plain(value) for name, value in row.items()} for row in rows]
         if isinstance(items, str | bytes | Mapping) or not isinstance(items, Iterable):
             raise UserError(
                 f"predict expects a list of items, each {self.expects}; got {shortened(items)}: write predict([...])"
@@ -212,6 +213,14 @@ class Predictor(abc.ABC):
         outputs = {name: _stacked(arrays)[restored] for name, arrays in parts.items()}
         self._num_layers = outputs.get("num_layers", np.array([])).tolist()
         return outputs
+
+
+def _plain(value: Any) -> Any:
+    """A cell of a DataFrame as JSON would have it; a missing one is an empty text, as in files."""
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    is_missing = value is None or (isinstance(value, float) and math.isnan(value))
+    return "" if is_missing else value
 
 
 def batches_by_length(lengths: np.ndarray, most_examples: int) -> Iterator[tuple[np.ndarray, int]]:
