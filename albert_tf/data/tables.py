@@ -267,13 +267,18 @@ def _class_names(feature: Any) -> Sequence[str]:
     return _class_names(feature.get("feature"))
 
 
+def is_missing(value: Any) -> bool:
+    """Whether a value of JSON, Arrow or pandas stands for none."""
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
 def _cell(value: Any, classes: Sequence[str] = ()) -> Cell:
     """A value of JSON or Arrow as text, or as a list of texts."""
     if isinstance(value, list):
         return [str(_cell(item, classes)) for item in value]
     if isinstance(value, bytes):  # as some writers of Parquet store texts
         return value.decode()
-    if value is None or (isinstance(value, float) and math.isnan(value)):
+    if is_missing(value):
         return ""
     if isinstance(value, int) and classes:
         return classes[value] if 0 <= value < len(classes) else ""

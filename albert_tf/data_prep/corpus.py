@@ -240,10 +240,10 @@ class CorpusWriter:
         """Raises a `UserError` if a file would be empty."""
         if not self.training.documents and not self.held_out.documents:
             source = getattr(self._settings, "input_file", "the input")
-            raise UserError(
-                f"no document is left: {source} is empty, or --min_sentences or --min_words (which"
-                " counts spaces) drops all of it"
-            )
+            reason = "has too little documentation"
+            if hasattr(self._settings, "min_words"):
+                reason = "--min_sentences or --min_words (which counts spaces) drops all of it"
+            raise UserError(f"no document is left: {source} is empty, or {reason}")
         if not self.training.documents:
             raise UserError(
                 f"all {self.held_out.documents:,} documents are held out; lower --eval_fraction{_FEW}"

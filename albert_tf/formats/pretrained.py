@@ -111,15 +111,15 @@ def _read(path: str) -> Weights:
     if files.is_folder(os.path.join(path, "checkpoints")):
         return run.read(path)
     names = files.names_in(path)
+    indexes = [name for name in names if name.endswith(".index")]
+    if len(indexes) == 1:
+        return _read_checkpoint(os.path.join(path, indexes[0].removesuffix(".index")))
     if any(name.endswith(".tflite") for name in names):
         raise UserError(f"{path}: {description.NOT_TFLITE}")
     if versions := [name for name in names if tf_hub.recognizes(os.path.join(path, name))]:
         raise UserError(
             f"{path}: has exports in subfolders; give one of them, such as {path}/{versions[-1]}"
         )
-    indexes = [name for name in names if name.endswith(".index")]
-    if len(indexes) == 1:
-        return _read_checkpoint(os.path.join(path, indexes[0].removesuffix(".index")))
     known = f"{hugging_face.WEIGHTS}, {keras_hub.WEIGHTS}, {tf_hub.GRAPH}"
     expected = f"{known}, a run's checkpoints or one checkpoint (*.index)"
     raise UserError(f"{path}: expected a folder with {expected}, found {len(indexes)} checkpoints")

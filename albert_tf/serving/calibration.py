@@ -81,7 +81,7 @@ class Comparison(NamedTuple):
                     )
             return "Pearson correlation", pearson(np.array(found), np.array(truths, np.float64))
         if labels := answers[0].get("probabilities") if key == "label" else None:
-            truths = [truth if isinstance(truth, str) else str(truth) for truth in truths]
+            truths = list(map(str, truths))
             for number, truth in enumerate(truths, start=1):
                 if truth not in labels:
                     expected = f"expected one of {', '.join(labels)}, got {truth!r}"

@@ -143,11 +143,8 @@ def array_of(value: Any, spec: tf.TensorSpec) -> np.ndarray:
     return tensor.numpy()
 
 
-def answer_of(
-    outputs: dict[str, np.ndarray], in_rows: bool, limits: LimitSettings
-) -> dict[str, Any]:
+def answer_of(outputs: dict[str, np.ndarray], in_rows: bool) -> dict[str, Any]:
     """The content of an answer."""
-    check_outputs(outputs, limits)
     values: Any = {name: listed(array) for name, array in outputs.items()}
     if len(values) == 1:
         values = values.popitem()[1]
@@ -535,13 +532,12 @@ class Handler(BaseHTTPRequestHandler):
             if signature_name == "tokenization_info":  # the folder is nobody's business
                 file = os.path.basename(outputs["vocab_file"].item())
                 outputs["vocab_file"] = np.array(file, object)
+            check_outputs(outputs, server.limits)
             if self.path == v2_path:
-                check_outputs(outputs, server.limits)
                 return v2_route.answer(outputs, asked, listed, server.name, server.version)
             if self.path == embeddings_route.PATH:
-                check_outputs(outputs, server.limits)
                 return embeddings_route.answer(outputs, asked, server.name)
-            return answer_of(outputs, in_rows, server.limits)
+            return answer_of(outputs, in_rows)
         except UserError:
             raise
         except tf.errors.InvalidArgumentError as error:

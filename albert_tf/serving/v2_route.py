@@ -80,8 +80,7 @@ def answer(
             "datatype": _TYPES.get(array.dtype.name, "BYTES"),
             "data": listed(array.ravel()),
         }
-        for name in names
-        for array in [outputs[name]]
+        for name, array in ((name, outputs[name]) for name in names)
     ]
     of_request = {"id": request["id"]} if "id" in request else {}
     return {"model_name": model, "model_version": version, **of_request, "outputs": tensors}

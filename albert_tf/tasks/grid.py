@@ -10,6 +10,15 @@ from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings, value_type
 
 
+def parts(search: str) -> list[tuple[str, str, str]]:
+    """Each part of --search, the name of its flag, and its values."""
+    found = []
+    for part in search.split(";"):
+        name, _, values = part.partition("=")
+        found.append((part, name.strip(), values.strip()))
+    return found
+
+
 def points(search: str, *groups: Any) -> list[tuple[dict[str, Any], list[Any]]]:
     """The values of each point by flag, and the groups of settings with these values.
 
@@ -17,8 +26,7 @@ def points(search: str, *groups: Any) -> list[tuple[dict[str, Any], list[Any]]]:
       "learning_rate=1e-5,3e-5;train_batch_size=16" -> two points
     """
     values = {}
-    for part in search.split(";"):
-        name, _, texts = map(str.strip, part.partition("="))
+    for part, name, texts in parts(search):
         if not texts or name in values:
             reason = f"expected flags once each, as in learning_rate=1e-5,3e-5;train_batch_size=16,32; got {part!r}"
             raise UserError(f"--search: {reason}")

@@ -17,6 +17,7 @@ from albert_tf.core import memory
 from albert_tf.core.errors import UserError, shortened
 from albert_tf.core.settings import Settings
 from albert_tf.data.feature_table import FeatureTable
+from albert_tf.data.tables import is_missing
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.memory import inference_bytes
 from albert_tf.tasks.sequences import cut_report
@@ -219,8 +220,7 @@ def _plain(value: Any) -> Any:
     """A cell of a DataFrame as JSON would have it; a missing one is an empty text, as in files."""
     if isinstance(value, np.ndarray):
         return value.tolist()
-    is_missing = value is None or (isinstance(value, float) and math.isnan(value))
-    return "" if is_missing else value
+    return "" if is_missing(value) else value
 
 
 def batches_by_length(lengths: np.ndarray, most_examples: int) -> Iterator[tuple[np.ndarray, int]]:

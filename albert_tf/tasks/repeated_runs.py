@@ -239,6 +239,7 @@ def _read_predictions(folder: str, name: str, task: FineTuningTask, split: str) 
     model = checksums.read_json(os.path.join(folder, CONFIG_FILE)).get("model", {})
     own, labels = list(model.get("id2label", {}).values()), list(getattr(task, "labels", ()))
     if own and labels and own != labels:
-        expected = f"not {', '.join(labels)} as the first run"
-        raise UserError(f"--ensemble: {folder} has the labels {', '.join(own)}, {expected}")
+        raise UserError(
+            f"--ensemble: {folder} has the labels {', '.join(own)}, not {', '.join(labels)}"
+        )
     return predictions

@@ -9,7 +9,7 @@ from albert_tf.core import flags
 from albert_tf.core.errors import UserError
 from albert_tf.formats.description import Description, describe
 from albert_tf.model.config import AlbertConfig
-from albert_tf.tasks import registry
+from albert_tf.tasks import grid, registry
 from albert_tf.tasks.settings import (
     FineTuningOptimizerConfig,
     FineTuningRunConfig,
@@ -99,7 +99,7 @@ def _preset(
 ) -> dict[str, Any]:
     """The values of --preset, without numbers of steps that would undo epochs or shares that are given."""
     preset = dict(definition.preset(values))
-    varied = given | {part.partition("=")[0].strip() for part in values["search"].split(";")}
+    varied = given | {name for _, name, _ in grid.parts(values["search"])}
     if "num_train_epochs" in varied:
         preset.pop("num_train_steps", None)
         preset.pop("num_warmup_steps", None)  # a share of the preset's steps

@@ -16,11 +16,11 @@ def describe(state: RunState) -> str:
     config, optimizer, model = state.run_config, state.optimizer_config, state.task.model_config
     devices = state.strategy.num_replicas_in_sync
     peak = optimizer.peak_learning_rate(config.train_batch_size)
+    groups = model.num_hidden_groups
+    in_groups = f" in each of {groups} groups" if groups > 1 else ""
     lines = {
         "model": f"{state.model.count_params():,} parameters, {model.num_hidden_layers} layers,"
-        f" E {model.embedding_size}, D {model.hidden_size}, sharing {model.share_parameters}"
-        + f" in each of {model.num_hidden_groups} groups"
-        * (model.num_hidden_groups > 1),
+        f" E {model.embedding_size}, D {model.hidden_size}, sharing {model.share_parameters}{in_groups}",
         "strategy": f"{type(state.strategy).__name__} on {devices} device(s), {config.mixed_precision}",
         "dropout": f"hidden {model.hidden_dropout_prob}, attention {model.attention_probs_dropout_prob},"
         f" classifier {model.classifier_dropout_prob}",

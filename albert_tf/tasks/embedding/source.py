@@ -1,11 +1,12 @@
 """Reads the data of sentence embeddings: tables of texts that belong together -> one sequence per text."""
 
 import dataclasses
+import os
 from collections.abc import Sequence
 
 from albert_tf.core.errors import UserError
 from albert_tf.data.feature_table import FeatureTable
-from albert_tf.data.tables import read_lines, read_table, text_of
+from albert_tf.data.tables import TABLES_OF_VALUES, read_lines, read_table, text_of
 from albert_tf.tasks.classification.tsv import parse_value
 from albert_tf.tasks.embedding.settings import EmbeddingConfig
 from albert_tf.tasks.sequences import pack_pairs
@@ -112,6 +113,11 @@ class EmbeddingSource(Source):
         self.relevant = [sorted(numbers) for numbers in relevant.values()]
         texts = [*relevant, *corpus]
         return [TextGroup(str(number), (text,)) for number, text in enumerate(texts)]
+
+
+def is_table(path: str) -> bool:
+    """Whether the name of a file is that of a table, whose lines are not texts."""
+    return os.path.splitext(path)[1].lower() in (".csv", ".tsv", *TABLES_OF_VALUES)
 
 
 def read_corpus(

@@ -156,7 +156,7 @@ def _groups(
             width = len(fields)
             positions = [_position(column, fields, f"{path}:{row}") for column in columns]
             names = {column for column in known if not _is_position(column)}
-            if not all(map(_is_position, columns)) or names & set(map(str.strip, fields)):
+            if names & set(map(str.strip, fields)):
                 continue  # the line has the names of the columns
         if len(fields) != width:
             raise UserError(f"{path}:{row}: expected {width} columns, got {len(fields)}")
