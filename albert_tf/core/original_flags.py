@@ -6,13 +6,12 @@ this commit does not have are those of the newest commit.
 
 from collections.abc import Container
 
-_FEATURES = "features need no file; --feature_cache_dir keeps them for further runs"
+_FEATURES = "not needed: features are made in seconds when a run starts"
 _TPU_VM = "not needed: a program on a TPU VM finds its TPU by --tpu_name=local"
 _RACE_FILE = "not needed: --data_dir names the folder"
 _NEW_NAME = {
     "albert_directory": "model",
     "albert_hub_module_handle": "init_checkpoint",
-    "cached_dir": "feature_cache_dir",
     "dropout_prob": "classifier_dropout_prob",
     "export_path": "output_dir",
     "init_from_group0": "warm_start_from_shallower",
@@ -25,6 +24,7 @@ _NEW_NAME = {
     "warmup_step": "num_warmup_steps",
 }
 _EXPLANATIONS = {
+    "cached_dir": _FEATURES,
     "checkpoint_name": "give the checkpoint's path in --model",
     "end_n_top": "always 5, the original's default",
     "eval_file": _RACE_FILE,

@@ -75,7 +75,6 @@ class RecordData(Data):
       schema: the features to parse.
       shuffle: whether training shuffles the records, differently in each epoch.
       buffer_examples: number of records that are shuffled together.
-      choices: C; if there are several, sequences are [B, C, L].
       parts: devices x accumulated micro-batches; packed rows are divided evenly among them.
     """
 
@@ -86,12 +85,11 @@ class RecordData(Data):
         shuffle: bool,
         buffer_examples: int,
         *,
-        choices: int = 1,
         parts: int = 1,
     ):
         self.record_set, self.schema = record_set, schema
         self.num_examples = record_set.num_examples
-        self._choices, self._parts = choices, parts
+        self._parts = parts
         self._order = {"shuffle": shuffle, "buffer_examples": buffer_examples}
 
     def records_in(self, batch_size: int) -> int:
@@ -106,28 +104,14 @@ class RecordData(Data):
     def spec(self, batch_size: int) -> Spec:
         integer = {tf.int64: tf.int32}  # as in full.parse_batch
         return {
-            name: tf.TensorSpec([batch_size, *self._shape(size)], integer.get(dtype, dtype))
+            name: tf.TensorSpec([batch_size, size], integer.get(dtype, dtype))
             for name, (size, dtype) in self.schema.items()
         }
-
-    def _shape(self, size: int) -> tuple[int, ...]:
-        """Shape of one example's feature; a column has fewer values than there are choices."""
-        is_sequence = self._choices > 1 and size >= self._choices
-        return (self._choices, size // self._choices) if is_sequence else (size,)
 
     def training_dataset(self, batch_size, *, seed, first_step, context):
         size = self.records_in(batch_size)
         order = reading.Reading(size, seed=seed, first_step=first_step, **self._order)
-        dataset = reading.training_dataset(self.record_set, self.schema, order, context)
-        if self._choices == 1:
-            return dataset
-        shapes = {name: self._shape(size) for name, (size, _) in self.schema.items()}
-        return dataset.map(
-            lambda batch: {
-                name: tf.reshape(value, [value.shape[0], *shapes[name]])
-                for name, value in batch.items()
-            }
-        )
+        return reading.training_dataset(self.record_set, self.schema, order, context)
 
     def evaluation_dataset(self, batch_size, context):
         # The caller knows the number of steps; an endless dataset keeps its static shapes under every strategy.

@@ -7,18 +7,14 @@ so that a run can be resumed at any step.
 
 import dataclasses
 import hashlib
-import io
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from albert_tf.core.files import read_bytes
-
 # The values by which sequences are padded, if they are not 0.
 PADDING = {"p_mask": 1}
-_HASH_BYTES = hashlib.sha256().digest_size
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,21 +140,6 @@ class FeatureTable:
         )
         return cls(_row_splits(lengths), sequences, columns, first.choices, uncut_lengths)
 
-    def to_bytes(self, key: str = "") -> bytes:
-        """An .npz file, followed by the hash of its bytes and of the key, which says what the table was made from."""
-        arrays: dict[str, Any] = {"row_splits": self.row_splits, "choices": self.choices}
-        for name, values in self.sequences.items():
-            arrays[f"sequence/{name}"] = _narrow(values)
-        for name, values in self.columns.items():
-            arrays[f"column/{name}"] = values
-        for name, values in self.uncut_lengths.items():
-            arrays[f"uncut/{name}"] = _narrow(values)
-        file = io.BytesIO()
-        np.savez(file, **arrays)
-        # An .npz file has checksums of its arrays, but not of the list of arrays.
-        file.write(_hash(file.getbuffer(), key))
-        return file.getvalue()
-
     def sha256(self) -> str:
         """Hexadecimal hash of the contents; it does not depend on the version of NumPy."""
         digest = hashlib.sha256(str(self.choices).encode())
@@ -167,30 +148,6 @@ class FeatureTable:
             digest.update(f"{name} {values.dtype.str} {values.shape}".encode())
             digest.update(np.ascontiguousarray(values).data)
         return digest.hexdigest()
-
-    @classmethod
-    def from_file(cls, path: str, key: str = "") -> "FeatureTable":
-        """Reads the bytes of `to_bytes`; raises a ValueError if they are damaged or have another key."""
-        content = read_bytes(path)
-        end = max(0, len(content) - _HASH_BYTES)
-        if _hash(memoryview(content)[:end], key) != content[end:]:
-            raise ValueError("not a whole table, or made from other data")
-        with np.load(io.BytesIO(content), allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-        named: dict[str, dict[str, np.ndarray]] = {"sequence": {}, "column": {}, "uncut": {}}
-        for name, values in arrays.items():
-            kind, _, rest = name.partition("/")
-            if rest:
-                named[kind][rest] = values
-        sequences = {name: values.astype(np.int32) for name, values in named["sequence"].items()}
-        uncut = {name: values.astype(np.int64) for name, values in named["uncut"].items()}
-        return cls(arrays["row_splits"], sequences, named["column"], int(arrays["choices"]), uncut)
-
-
-def _hash(content: memoryview, key: str) -> bytes:
-    digest = hashlib.sha256(content)
-    digest.update(key.encode())
-    return digest.digest()
 
 
 def _row_splits(lengths: Sequence[int] | np.ndarray) -> np.ndarray:
@@ -202,14 +159,6 @@ def _joined(rows: Sequence[Sequence[int]]) -> np.ndarray:
     if len(rows) and isinstance(rows[0], np.ndarray):
         return np.concatenate(rows).astype(np.int32)
     return np.fromiter(itertools.chain.from_iterable(rows), np.int32)
-
-
-def _narrow(values: np.ndarray) -> np.ndarray:
-    """The same numbers in the smallest type that holds them, so that a file has a quarter or half of the size."""
-    for dtype in (np.uint8, np.uint16):
-        if values.size and values.min() >= 0 and values.max() <= np.iinfo(dtype).max:
-            return values.astype(dtype)
-    return values
 
 
 def _as_column(values: Sequence) -> np.ndarray:

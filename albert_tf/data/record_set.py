@@ -1,4 +1,4 @@
-"""Finds record files, of pretraining and of fine-tuning, and checks them against the metadata.json of their folders."""
+"""Finds record files of pretraining, and checks them against the metadata.json of their folders."""
 
 import concurrent.futures
 import dataclasses
@@ -21,23 +21,10 @@ from albert_tf.data import record_metadata
 from albert_tf.data.record_formats import FORMATS, RecordFormat, check_metadata, name_of
 from albert_tf.data.record_formats.base import Metadata, Schema, add_counts, mask_settings
 from albert_tf.data.record_formats.full import pretraining_schema
-from albert_tf.data.record_metadata import METADATA_FILE, TOKENS, WORDS, check_entries, reject
+from albert_tf.data.record_metadata import METADATA_FILE
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _FILES_EXAMINED_TOGETHER = 16
-# Of fine-tuning records: the entries of metadata.json, and the columns whose values are floats.
-_FEATURE_ENTRIES: record_metadata.Kinds = {
-    "task_name": str,
-    "labels": list,
-    "max_seq_length": TOKENS,
-    "choices": WORDS,
-    "columns": dict,
-    "do_lower_case": bool,
-    "keep_accents": bool,
-    "spm_sha256": str,
-    "table_sha256": str,
-}
-_FLOAT_COLUMNS = frozenset({"label_scores"})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,29 +94,6 @@ def find_pretraining_records(patterns: str, flag: str) -> RecordSet:
         "max_predictions_per_seq": lengths["masked_lm_positions"],
     }
     return dataclasses.replace(record_set, metadata={**record_set.metadata, **found})
-
-
-def find_feature_records(folder: str, flag: str) -> RecordSet:
-    """As `find_records`, for fine-tuning records: padded features of a `FeatureTable`."""
-    record_set = find_records(folder, flag)
-    metadata = record_set.metadata
-    if "table_sha256" not in metadata:
-        raise UserError(
-            f"--{flag}={folder}: not written with --write_records of a fine-tuning program"
-        )
-    source = f"--{flag}={folder}: metadata.json"
-    check_entries(metadata, _FEATURE_ENTRIES, source)
-    check_entries(metadata["columns"], dict.fromkeys(metadata["columns"], TOKENS), source)
-    if not all(isinstance(label, str) for label in metadata["labels"]):
-        reject(source, "labels", "texts", metadata["labels"])
-    return record_set
-
-
-def feature_schema(metadata: Metadata, names: Sequence[str]) -> Schema:
-    """The named features of fine-tuning records, columns and sequences."""
-    sizes, of_sequence = metadata["columns"], metadata["choices"] * metadata["max_seq_length"]
-    types = {name: tf.float32 if name in _FLOAT_COLUMNS else tf.int64 for name in names}
-    return {name: (sizes.get(name, of_sequence), dtype) for name, dtype in types.items()}
 
 
 def find_records(patterns: str, flag: str) -> RecordSet:

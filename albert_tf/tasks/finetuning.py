@@ -13,10 +13,9 @@ import tensorflow as tf
 
 from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings
-from albert_tf.data.datasets import Data, RecordData, TableData
+from albert_tf.data.datasets import TableData
 from albert_tf.data.feature_table import FeatureTable, lengths_to_pad_to
 from albert_tf.data.reading import EXAMPLE_WEIGHTS
-from albert_tf.data.record_set import RecordSet, feature_schema, find_feature_records
 from albert_tf.formats import depth, pretrained
 from albert_tf.formats.model_card import Card
 from albert_tf.formats.tokenizer_files import vocabulary_files
@@ -41,7 +40,6 @@ from albert_tf.training.settings import OptimizerConfig
 from albert_tf.training.task import Features, Files, Outputs, Predictions, Task
 
 EVAL_PREDICTIONS, PREDICTIONS = "predictions/eval.npz", "predictions/predict.npz"
-_SHUFFLED_RECORDS = 10_000
 _OWN_KEYS = ("id2label", "label2id", "finetuning_task", "problem_type", "sentence_embedding")
 
 
@@ -57,7 +55,6 @@ class FineTuningTask(Task):
     model_class: type[ModelWithHead]
     source_class: type[Source]
     _weights: Any  # `Weights` of the model to start from; None without one
-    _records: Any  # `RecordSet` of --train_records; None without them
 
     def __init__(self, config: FineTuningConfig, run: FineTuningRunConfig):
         self.config = config
@@ -81,11 +78,8 @@ class FineTuningTask(Task):
         """Reads the files of the splits that the run needs."""
         if not self.source.labels and self._has_head():
             self.source.labels = tuple(self._weights.config.labels)
-        run, self._records = self.run, None
-        if run.do_train and self.config.train_records:
-            self._records = find_feature_records(self.config.train_records, "train_records")
-            self.source.labels = tuple(self._records.metadata["labels"])
-        items = {split: self.source.read(split) for split in self.config.splits_to_read(run)}
+        splits = self.config.splits_to_read(self.run)
+        items = {split: self.source.read(split) for split in splits}
         self.items = {split: values for split, values in items.items() if values is not None}
         self.labels = self.source.labels
 
@@ -220,38 +214,12 @@ class FineTuningTask(Task):
             split: self.source.features(split, items, self.tokenizer)
             for split, items in self.items.items()
         }
-        data: dict[str, Data] = {
+        data = {
             split: TableData(table, self.source.names(split), self._buckets(table))
             for split, table in self.tables.items()
         }
-        if self._records:
-            data["train"] = self._record_data()
         self.train_data, self.eval_data = data.get("train"), data.get("eval")
         self.predict_data = data.get("predict")
-
-    def _check_records(self, record_set: RecordSet) -> None:
-        """Raises a `UserError` if --train_records were not made for this model and these settings."""
-        record_set.require("max_seq_length", self.config.max_seq_length)
-        expected = {
-            "task_name": self.task_name,
-            "spm_sha256": self.tokenizer.sha256,
-            **self.tokenizer.cleaning,
-        }
-        made_with = record_set.metadata
-        for name, value in expected.items():
-            if made_with[name] != value:
-                raise UserError(
-                    f"--train_records={self.config.train_records}: were made with"
-                    f" {name}={made_with[name]!r}, expected {value!r}"
-                )
-
-    def _record_data(self) -> RecordData:
-        """Training data of --train_records."""
-        record_set = self._records
-        self._check_records(record_set)
-        names = ["input_mask", *self.source.names("train")]
-        schema, choices = feature_schema(record_set.metadata, names), record_set.metadata["choices"]
-        return RecordData(record_set, schema, True, _SHUFFLED_RECORDS, choices=choices)
 
     def _buckets(self, table: FeatureTable) -> tuple[int, ...]:
         """The lengths to which batches are padded."""
@@ -272,9 +240,7 @@ class FineTuningTask(Task):
     def settings(self) -> Mapping[str, Settings | Mapping]:
         """The task's settings by group, for the run's config.json."""
         data = {"spm_sha256": self.tokenizer.sha256}
-        if self._records:
-            data["train_sha256"] = self._records.metadata["table_sha256"]
-        elif self.train_data:
+        if self.train_data:
             data["train_sha256"] = self.tables["train"].sha256()
         # A released config.json has other such values than a finished run writes.
         foreign = self.model_config.foreign

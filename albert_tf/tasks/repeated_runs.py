@@ -16,7 +16,7 @@ from albert_tf.core import checksums
 from albert_tf.core.errors import UserError
 from albert_tf.core.locks import locked
 from albert_tf.core.tables import aligned
-from albert_tf.tasks import feature_records, grid
+from albert_tf.tasks import grid
 from albert_tf.tasks.finetuning import EVAL_PREDICTIONS, PREDICTIONS, FineTuningTask
 from albert_tf.tasks.settings import FineTuningConfig, FineTuningRunConfig
 from albert_tf.training import loop
@@ -32,10 +32,7 @@ def fine_tune(
     run: FineTuningRunConfig,
     optimizer: OptimizerConfig,
 ) -> dict:
-    """Makes one run, several with a table, a search, an ensemble, or records; returns what their JSON file contains."""
-    if config.write_records:
-        run = dataclasses.replace(run, do_train=True, do_eval=False, do_predict=False)
-        return feature_records.write(task_class(config, run))
+    """Makes one run, several with a table, a search, or an ensemble; returns what their JSON file contains."""
     if config.ensemble:
         with locked(run.output_dir):
             return _ensemble(task_class, config, run)

@@ -82,8 +82,6 @@ def defaults(
             own = " ".join(as_flag(name, trained[name]) for name in changed)
             print(f"as {path} was trained: {own}", flush=True)
     chosen = {**_preset(definition, {**values, **trained}, given), **trained}
-    if values["write_records"]:  # there is no run, and so no other folder
-        chosen["output_dir"] = values["write_records"]
     length = chosen.get("max_seq_length", values["max_seq_length"])
     most = _max_position_embeddings(values, model.max_position_embeddings)
     if most and "max_seq_length" in given:

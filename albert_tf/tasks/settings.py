@@ -274,30 +274,7 @@ class FineTuningConfig(ModelChoice, TextSettings):
         maximum=64,
         none_value=0,
     )
-    feature_cache_dir: str = setting(
-        "",
-        "Folder in which features are kept for further runs; without it, every run computes them.",
-        changes_results=False,
-    )
     num_workers: int | None = num_workers_setting()
-    train_records: str = setting(
-        "",
-        "Folder written with --write_records; training reads it instead of the task's own files.",
-        input_path=True,
-    )
-    write_records: str = setting(
-        "",
-        "Folder to which the features of the training data are written as TFRecords for --train_records; nothing is"
-        " trained.",
-        changes_results=False,
-    )
-    num_shards: int = setting(
-        8,
-        "Number of files of --write_records.",
-        minimum=1,
-        maximum=99_999,  # the names of files have five digits
-        changes_results=False,
-    )
     preset: str = setting(
         "",
         "Hyper-parameters for all flags that are not given: `paper` is Table 14, `readme` the original's README.",
@@ -336,11 +313,6 @@ class FineTuningConfig(ModelChoice, TextSettings):
     def check_with(self, others: Mapping[type[Settings], Any]) -> None:
         """Checks that the flags ask for some work and name a model."""
         run = others[FineTuningRunConfig]
-        for name in ("train_records", "ensemble"):
-            if self.write_records and getattr(self, name):
-                self.refuse("write_records", f"and --{name} contradict each other")
-        if self.write_records and not run.do_train:
-            self.refuse("write_records", "needs --do_train: it writes the training data")
         self._check_search(run, others[FineTuningOptimizerConfig])
         if self.ensemble:
             return
@@ -359,9 +331,8 @@ class FineTuningConfig(ModelChoice, TextSettings):
     def _check_search(self, run: RunConfig, optimizer: Settings) -> None:
         if not self.search:
             return
-        if self.write_records or self.ensemble or not (run.do_train and run.do_eval):
-            reason = "needs --do_train and --do_eval, and neither --write_records nor --ensemble"
-            self.refuse("search", reason)
+        if self.ensemble or not (run.do_train and run.do_eval):
+            self.refuse("search", "needs --do_train and --do_eval, and no --ensemble")
         grid.points(self.search, run, optimizer, self)
 
     def splits_to_read(self, run: RunConfig) -> list[str]:
@@ -371,7 +342,7 @@ class FineTuningConfig(ModelChoice, TextSettings):
         return [
             split
             for split, flag in needed.items()
-            if given[flag] and not (split == "train" and (self.train_records or self.ensemble))
+            if given[flag] and not (split == "train" and self.ensemble)
         ]
 
     def layers_with_losses(self, num_hidden_layers: int) -> list[int]:
@@ -381,7 +352,7 @@ class FineTuningConfig(ModelChoice, TextSettings):
     def check_files(self, run: FineTuningRunConfig) -> None:
         """Checks that --train_file, --eval_file and --predict_file are given when they are needed."""
         given = self.to_dict()
-        if run.do_train and not (given["train_file"] or self.train_records or self.ensemble):
+        if run.do_train and not (given["train_file"] or self.ensemble):
             self.refuse("train_file", "is required to train")
         if run.do_eval and not run.do_train and not given["eval_file"]:
             hint = "; to predict only, --do_eval=false" if run.do_predict else ""

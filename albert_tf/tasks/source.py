@@ -6,13 +6,12 @@ A source needs neither a model nor TensorFlow, so worker processes start fast.
 import abc
 import contextlib
 import dataclasses
-import functools
-import hashlib
 import io
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from albert_tf.data import feature_cache
+from albert_tf.core.workers import Workers
 from albert_tf.data.feature_table import FeatureTable
 from albert_tf.tasks.sequences import cut_report
 from albert_tf.tasks.settings import FineTuningConfig
@@ -21,7 +20,8 @@ from albert_tf.text.tokenizer import Tokenizer
 FILE_FLAGS = {"train": "train_file", "eval": "eval_file", "predict": "predict_file"}
 TFDS = "tfds"  # the data_dir that means tensorflow-datasets
 OFFICIAL_SPLITS = {"train": "train", "eval": "dev", "predict": "test"}
-_ITEMS_A_CALL = 500
+_ITEMS_PER_CALL = 500
+_SECONDS_ALONE = 2.0
 
 
 class Source(abc.ABC):
@@ -83,28 +83,12 @@ class Source(abc.ABC):
         return [*self.sequence_names, *(self.label_columns if split != "predict" else ())]
 
     def features(self, split: str, items: Sequence[Any], tokenizer: Tokenizer) -> FeatureTable:
-        """The features of items, from --feature_cache_dir if it has them; prints how many texts are cut."""
+        """The features of items; prints how long that took and how many texts are cut."""
         function, settings = self.featuriser(tokenizer)
-        key = {
-            "function": function.__qualname__,
-            "settings": plain_settings(settings),
-            "vocabulary": tokenizer.sha256,
-            **tokenizer.cleaning,
-            "items": hashlib.sha256(repr(items).encode("utf-8", "surrogatepass")).hexdigest(),
-        }
-        description = f"{self.task_name} {split}"
-        make = functools.partial(
-            feature_cache.build,
-            function,
-            settings,
-            items,
-            description=f"features of {description}",
-            num_workers=self.config.num_workers,
-            chunk_size=_ITEMS_A_CALL,
-        )
-        table = feature_cache.cached(
-            self.config.feature_cache_dir, key, make, description=description
-        )
+        started = time.monotonic()
+        table = make_features(function, settings, items, self.config.num_workers)
+        description, seconds = f"{self.task_name} {split}", time.monotonic() - started
+        print(f"features of {description}: {len(table):,} examples made in {seconds:.1f} s")
         for line in self.length_report(table):
             print(f"lengths of {description}: {line}", flush=True)
         return table
@@ -117,6 +101,30 @@ class Source(abc.ABC):
             for limit in [getattr(self.config, name)]
             if len(lengths) and (name == "max_seq_length" or lengths.max() > limit)
         ]
+
+
+def make_features(
+    function: Callable[[Any, Sequence], FeatureTable],
+    settings: Any,
+    items: Sequence,
+    num_workers: int | None = 1,
+) -> FeatureTable:
+    """Makes the features of all items; neither the number of processes nor that of items per call changes them.
+
+    This process begins alone; only after two seconds, worker processes make the rest, as their start takes a second.
+
+    Args:
+      function: `function(settings, chunk)` makes the table of a list of items. It is a function of a module, so that
+        workers can import it. If it needs the items' indices, they must be in the items: `list(enumerate(items))`.
+    """
+    starts = range(0, len(items), _ITEMS_PER_CALL)
+    chunks = (items[start : start + _ITEMS_PER_CALL] for start in starts)
+    tables, end = [], time.monotonic() + _SECONDS_ALONE
+    while time.monotonic() < end and (chunk := next(chunks, None)):
+        tables.append(function(settings, chunk))
+    with Workers(num_workers, settings) as workers:
+        tables += workers.map(function, chunks)
+    return FeatureTable.concatenate(tables) if tables else function(settings, [])
 
 
 def plain_settings(settings: Any) -> dict[str, Any]:

@@ -153,7 +153,6 @@ class Runs:
             "num_train_epochs": settings.value("num_train_epochs", name, task.epochs),
             "train_batch_size": settings.train_batch_size,
             "eval_batch_size": 128,
-            "feature_cache_dir": self._folder / "features",
         }
         return {flag: value for flag, value in values.items() if value != ""}
 

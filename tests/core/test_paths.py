@@ -17,7 +17,7 @@ from tests.helpers import ROOT, check_settings
 from tests.wrong_flags import run_of
 
 LIMIT = 60  # only something that does not end takes so long
-OUTPUTS = {"output_dir", "output_file", "output_prefix", "eval_output_file", "write_records"}
+OUTPUTS = {"output_dir", "output_file", "output_prefix", "eval_output_file"}
 # What a program needs besides, so that it reads little and writes nothing if a path is wrong.
 BESIDES = {
     "data_prep.sample_corpus": ["--input_file=albert_tf/core/errors.py", "--num_workers=1"],

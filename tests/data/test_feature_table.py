@@ -7,7 +7,6 @@ import sys
 import numpy as np
 import pytest
 
-from albert_tf.core.errors import UserError
 from albert_tf.data.feature_table import (
     FeatureTable,
     bucket_of,
@@ -152,53 +151,6 @@ def test_uncut_lengths_are_put_together_and_change_no_hash():
     }
     # Runs of older versions know the hashes of their tables.
     assert parts[0].sha256() == parts[1].sha256() == table.sha256()
-
-
-# Files.
-
-
-@pytest.mark.parametrize("choices", [1, 2])
-def test_a_table_comes_back_from_its_file(tmp_path, choices):
-    path = tmp_path / "table.npz"
-    table = with_uncut_lengths(small_table(choices), 9, 70_000)
-    path.write_bytes(table.to_bytes())
-    found = FeatureTable.from_file(str(path))
-    assert_equal_tables(found, table)
-    assert found.uncut_lengths["max_seq_length"].tolist() == [9, 70_000]
-    assert found.uncut_lengths["max_seq_length"].dtype == np.int64
-
-
-@pytest.mark.parametrize("values", [[0, 255], [0, 256], [0, 65535], [0, 65536], [-1, 3], []])
-def test_values_of_any_size_come_back(tmp_path, values):
-    path = tmp_path / "table.npz"
-    table = FeatureTable.from_rows({"input_ids": [values], "start_chars": [values]}, {})
-    path.write_bytes(table.to_bytes())
-    assert_equal_tables(FeatureTable.from_file(str(path)), table)
-
-
-def test_token_ids_take_two_bytes_in_a_file():
-    rows = [[2, 29_999] * 5_000]
-    assert len(FeatureTable.from_rows({"input_ids": rows}, {}).to_bytes()) < 2.1 * 10_000
-
-
-def test_every_damage_is_a_value_error(tmp_path):
-    content = small_table().to_bytes()
-    path = tmp_path / "table.npz"
-    damaged = [content[:size] for size in range(0, len(content), 17)]
-    for position in range(0, len(content), 5):
-        changed = bytearray(content)
-        changed[position] ^= 1 + position % 255
-        damaged.append(bytes(changed))
-    damaged += [content + b"x", content + content, b"x", content[:1], content[-32:]]
-    for wrong in damaged:
-        path.write_bytes(wrong)
-        with pytest.raises(ValueError, match="not a whole table"):
-            FeatureTable.from_file(str(path))
-
-
-def test_a_missing_file_is_the_users_mistake(tmp_path):
-    with pytest.raises(UserError, match="none.npz: cannot be read"):
-        FeatureTable.from_file(str(tmp_path / "none.npz"))
 
 
 # Batches.

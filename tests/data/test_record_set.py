@@ -1,4 +1,4 @@
-"""Finding records, and checking them and their metadata.json; of fine-tuning records, too.
+"""Finding records, and checking them and their metadata.json.
 
 Covers: datasets.py, record_metadata.py, record_formats/full.py.
 """
@@ -16,7 +16,6 @@ from albert_tf.data.record_formats import FORMATS, check_metadata
 from albert_tf.data.record_formats.base import mask_settings
 from albert_tf.data.record_set import (
     feature_lengths,
-    find_feature_records,
     find_pretraining_records,
     find_records,
 )
@@ -122,17 +121,6 @@ DYNAMIC = {
     "vocabulary": {"cls_id": 2, "sep_id": 3, "mask_id": 4, "word_starts": "AA=="},
     "counts": {"max_examples_per_row": 4, "max_predictions_per_row": 9},
 }
-FEATURES = {
-    "task_name": "mrpc",
-    "labels": ["a", "b"],
-    "max_seq_length": 32,
-    "choices": 1,
-    "columns": {"label_ids": 1},
-    "do_lower_case": True,
-    "keep_accents": False,
-    "spm_sha256": "0",
-    "table_sha256": "0",
-}
 WRONG = ("x", -1, 10**30, 1.5, None, True, [], {}, [1], {"a": "b"})
 
 
@@ -153,17 +141,11 @@ def is_rejected(check, message) -> bool:
     return False
 
 
-@pytest.mark.parametrize("kind", ["dynamic", "features"])
-def test_metadata_without_checksum_is_checked_entry_by_entry(kind, records_file):
-    whole = {"dynamic": DYNAMIC, "features": FEATURES}[kind]
-    whole = json.loads(json.dumps({**whole, "shards": [listed(records_file)]}))
+def test_metadata_without_checksum_is_checked_entry_by_entry(records_file):
+    whole = json.loads(json.dumps({**DYNAMIC, "shards": [listed(records_file)]}))
 
     def check():
-        if kind == "dynamic":
-            check_metadata(whole, "metadata.json")
-        else:
-            write_metadata(records_file, **whole)
-            find_feature_records(str(records_file.parent), "train_records")
+        check_metadata(whole, "metadata.json")
 
     check()
     inner = [whole["shards"][0], whole.get("vocabulary", {}), whole.get("counts", {})]

@@ -24,11 +24,9 @@ import tensorflow as tf
 from albert_tf import AlbertForSequenceClassification, glue_submission, save_pretrained
 from albert_tf.core import checksums
 from albert_tf.core.errors import UserError
-from albert_tf.data import feature_cache
-from albert_tf.data.feature_table import FeatureTable
 from albert_tf.data.reading import first_batches
 from albert_tf.data.record_formats import record_writer
-from albert_tf.data.record_set import feature_schema, find_feature_records, find_pretraining_records
+from albert_tf.data.record_set import find_pretraining_records
 from albert_tf.data_prep import split_sentences, train_sentencepiece
 from albert_tf.data_prep.pretraining import blocks
 from albert_tf.data_prep.pretraining.run import create_pretraining_data
@@ -45,7 +43,6 @@ from tests.helpers import (
     RUNNERS,
     TINY,
     TRIES_ALL,
-    fine_tune_here,
     fine_tuning_settings,
     made_up_text,
     train_spm,
@@ -128,44 +125,6 @@ def check_run(inputs, folder):
 def finish_run(inputs, folder):
     metadata, _ = check_run(inputs, folder)
     return metadata, [(folder / name).read_bytes() for name in SHARDS]
-
-
-def make_feature_records(inputs, folder, seed):
-    flags = ["--task_name=MRPC", f"--data_dir={inputs.task_files / 'glue'}", "--num_workers=1"]
-    flags += [f"--init_checkpoint={inputs.pretrained}", f"--max_seq_length={32 + seed}"]
-    fine_tune_here("classifier", *flags, f"--write_records={folder}", "--num_shards=2")
-
-
-def read_feature_records(_inputs, folder):
-    record_set = find_feature_records(str(folder), "train_records")
-    metadata = record_set.metadata
-    names = ["input_ids", "input_mask", "segment_ids", "label_ids"]
-    arrays = arrays_of(record_set, feature_schema(metadata, names))
-    return metadata["labels"], metadata["table_sha256"], arrays
-
-
-def cached_table(folder, seed) -> FeatureTable:
-    def make():
-        return FeatureTable.from_rows({"input_ids": [[seed, 2, 3], [4]]}, {"label_ids": [0, seed]})
-
-    return feature_cache.cached(str(folder), {"seed": seed}, make, description="features")
-
-
-def make_cache(_inputs, folder, seed):
-    """An entry under a name that does not depend on the seed, as if it had been renamed."""
-    cached_table(folder, seed)
-    for path in folder.iterdir():
-        path.rename(folder / f"table{path.suffix}")
-
-
-def read_cache(_inputs, folder):
-    wanted = folder.parent / "names"
-    cached_table(wanted, 1)
-    (name,) = (path.stem for path in wanted.glob("*.npz"))
-    shutil.rmtree(wanted)
-    for path in list(folder.iterdir()):
-        path.rename(folder / path.name.replace("table", name))
-    return cached_table(folder, 1).to_bytes()
 
 
 def make_passages(inputs, folder, seed):
@@ -311,12 +270,6 @@ KINDS = {
     ),
     "finished records": Kind(RECORDS, make_records, check_run),
     "unfinished records": Kind(UNFINISHED, make_killed_run, finish_run),
-    "feature records": Kind(
-        ("metadata.json", *(f"train-0000{shard}-of-00002.tfrecord" for shard in range(2))),
-        make_feature_records,
-        read_feature_records,
-    ),
-    "feature cache": Kind(("table.npz", "table.json"), make_cache, read_cache),
     "development set": Kind(
         tuple(f"{task}/{name}" for task in ("none", "sop") for name in RECORDS[:1]),
         make_passages,

@@ -194,13 +194,6 @@ def development_set(inputs, output):
 
 
 @program(eagerly=True)
-def feature_records(inputs, output):
-    yield "run_classifier.py", "--task_name=MRPC", "--num_workers=1"
-    yield f"--data_dir={inputs['tasks'] / 'glue'}", f"--write_records={output / 'features'}"
-    yield f"--init_checkpoint={inputs['pretrained']}", "--max_seq_length=32", "--num_shards=2"
-
-
-@program(eagerly=True)
 def conversion(inputs, output):
     yield "-m", "albert_tf.convert", inputs["pretrained"], f"--output_dir={output / 'model'}"
 
@@ -258,10 +251,10 @@ def fine_tuning_flags(inputs, task, output):
     yield "--save_checkpoints_steps=1", "--eval_batch_size=30", "--do_predict"
 
 
-@program(eagerly=True, is_slow=True, own="/(cache|predictions|model)/|/run/[^/]*$")
+@program(eagerly=True, is_slow=True, own="/(predictions|model)/|/run/[^/]*$")
 def fine_tuning_twice(inputs, output):
     yield from fine_tuning_flags(inputs, "mrpc", output)
-    yield "--num_runs=2", f"--feature_cache_dir={output / 'cache'}"
+    yield ("--num_runs=2",)
 
 
 @program(eagerly=True, is_slow=True, own="/predictions/", trains_as_others=True)

@@ -304,7 +304,6 @@ WRONG_FLAGS = {
     f"{REVIEWS} --learning_rate_factors=pooler:1": "--learning_rate_factors is for embeddings",
     f"{REVIEWS} --class_weights=good:2,good:3": "--class_weights has 'good' twice",
     f"{REVIEWS} --class_weights=good:2 --kind=regression": "--class_weights is for labels",
-    f"{REVIEWS} --class_weights=balanced --train_records=.": "--class_weights=balanced",
     f"{GLUE} {MODEL} --task_name=QNLI --class_weights=balanced --pair_ranking": "--pair_ranking",
     f"{GLUE} {MODEL} --windows": "--windows is for --task_name=tsv with one column",
     f"{REVIEWS} --text_columns=review,name --windows": "--windows is for --task_name=tsv with one",

@@ -20,11 +20,8 @@ from albert_tf.serving.settings import ModelUseSettings
 from albert_tf.tasks import registry
 from tests.helpers import (
     ROOT,
-    RUNNERS,
     TINY,
     WORDS,
-    eagerly,
-    fine_tune_here,
     run_script,
     sentence,
     the_line,
@@ -85,23 +82,6 @@ def test_a_task_in_one_file_trains_evaluates_and_predicts(toy_run):
     assert [json.loads(line)["step"] for line in evaluated] == [3, 6, 9]  # of its preset
     header, *rows = (toy_run / "predictions" / "longer.tsv").read_text().splitlines()
     assert header.split("\t") == ["id", "prediction", "first", "second"] and len(rows) == 7
-
-
-def test_its_features_are_written_as_records_and_read(
-    toy_run, registered, module, tmp_path, monkeypatch
-):
-    monkeypatch.setitem(RUNNERS, "toy", registry.find(TASKS[pathlib.Path(module).name]))
-    model, common = str(toy_run / "model"), ["--max_seq_length=33", "--num_workers=1"]
-    for flags in (
-        [f"--write_records={tmp_path / 'records'}"],
-        [f"--train_records={tmp_path / 'records'}", f"--output_dir={tmp_path / 'run'}"],
-    ):
-        flags += ["--do_eval=false", "--num_train_steps=2", f"--init_checkpoint={model}", *common]
-        flags += [f"--train_file={toy_run.parent / 'train'}"]
-        with eagerly():
-            fine_tune_here("toy", *flags)
-    assert len(list((tmp_path / "records").glob("*.tfrecord"))) == 8
-    assert (tmp_path / "run" / "model" / "config.json").exists()
 
 
 def test_its_model_card_has_its_own_words(toy_run, module, tmp_path):

@@ -97,9 +97,6 @@ class ClassifierConfig(OneAnswerConfig):
             self.refuse("task_name", f"must be one of {', '.join(known)}; got {self.task_name!r}")
         if self.pair_ranking and self.task_key not in RANKED_TASKS:
             self.refuse("pair_ranking", f"is for QNLI and WNLI, not {self.task_name}")
-        for name in ("train_records", "write_records"):
-            if self.pair_ranking and getattr(self, name):
-                self.refuse("pair_ranking", f"and --{name} contradict each other")
         if self.label_separator:
             self._check_separator()
         if self.class_weights:
@@ -124,9 +121,6 @@ class ClassifierConfig(OneAnswerConfig):
             self.refuse("class_weights", "and --pair_ranking contradict each other")
         if self.class_weights != BALANCED:
             self.weights_by_label()
-        elif self.train_records:
-            reason = "=balanced needs the labels of --train_file; with --train_records, give label:weight pairs"
-            self.refuse("class_weights", reason)
 
     def weights_by_label(self) -> dict[str, float]:
         """The weights in --class_weights, by label, if it is not `balanced`."""
@@ -178,7 +172,7 @@ class ClassifierConfig(OneAnswerConfig):
             return
         self.check_columns()
         for wanted, name in (
-            (run.do_train and not self.train_records, "train_file"),
+            (run.do_train, "train_file"),
             (run.do_eval and not run.do_train, "eval_file"),
             (run.do_predict, "predict_file"),
         ):

@@ -6,9 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.core.checksums import with_sums
-from albert_tf.core.errors import UserError
 from albert_tf.data.reading import EXAMPLE_WEIGHTS
-from albert_tf.data.record_set import RecordSet
 from albert_tf.formats.description import THRESHOLDS
 from albert_tf.model.heads import AlbertForSequenceClassification
 from albert_tf.tasks import metrics
@@ -74,16 +72,6 @@ class TextTask(FineTuningTask):
 
     def _column(self, split: str, name: str) -> np.ndarray:
         return self._labels(split, name)[:, 0]
-
-    def _check_records(self, record_set: RecordSet) -> None:
-        super()._check_records(record_set)
-        (name,) = self.source.label_columns
-        kinds = {column for column in record_set.metadata["columns"] if column.startswith("label_")}
-        if kinds and name not in kinds:
-            raise UserError(
-                f"--train_records={self.config.train_records}: have no {name}, which this kind of labels needs;"
-                " were they made with the same --kind and --label_separator?"
-            )
 
     def _class_weights_for(self, features: Features) -> np.ndarray | None:
         """The weights of the labels in training; None in an evaluation, so that losses of runs are comparable."""

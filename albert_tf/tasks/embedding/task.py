@@ -81,9 +81,7 @@ class EmbeddingTask(FineTuningTask):
             return {}
         vectors_BCD, weights_B = unit_length(outputs["embedding"]), example_weights(features)
         if self.config.loss == "infonce":
-            # Records have them as [B, C, 1].
-            text_ids_BC = tf.reshape(features["text_ids"], tf.shape(vectors_BCD)[:2])
-            return {"embedding_loss": self._infonce(vectors_BCD, text_ids_BC)}
+            return {"embedding_loss": self._infonce(vectors_BCD, features["text_ids"])}
         cosines_BC = tf.einsum("BD,BCD->BC", vectors_BCD[:, 0], vectors_BCD[:, 1:])
         if self.config.loss == "triplet":
             lacking = tf.nn.relu(self.config.margin - cosines_BC[:, 0] + cosines_BC[:, 1])
@@ -110,16 +108,17 @@ class EmbeddingTask(FineTuningTask):
         context = self._context()
         ids_XC = tf.cast(over_devices(text_ids_BC, context), tf.int64)
         texts_XCD = over_devices(vectors_BCD, context)[:, 1:]
-        # With --train_records, the positives that are not in the batch are unknown.
-        known = self._known
-        known = tf.sort(tf.concat(pair_keys(ids_XC), axis=0)) if known is None else known
         # The candidates: first the positives of all examples, then their negatives.
         candidates_M = tf.reshape(tf.transpose(ids_XC[:, 1:]), [-1])
         texts_MD = tf.reshape(tf.transpose(texts_XCD, [1, 0, 2]), [-1, texts_XCD.shape[-1]])
         logits_BM = self.config.scale * tf.matmul(vectors_BCD[:, 0], texts_MD, transpose_b=True)
         keys_BM = _key(tf.cast(text_ids_BC[:, :1], tf.int64), candidates_M)
-        place_BM = tf.reshape(tf.searchsorted(known, tf.reshape(keys_BM, [-1])), tf.shape(keys_BM))
-        is_known_BM = tf.gather(known, tf.minimum(place_BM, tf.size(known) - 1)) == keys_BM
+        place_BM = tf.reshape(
+            tf.searchsorted(self._known, tf.reshape(keys_BM, [-1])), tf.shape(keys_BM)
+        )
+        is_known_BM = (
+            tf.gather(self._known, tf.minimum(place_BM, tf.size(self._known) - 1)) == keys_BM
+        )
         batch = tf.shape(text_ids_BC)[0]
         own_B = tf.range(batch) + (context.replica_id_in_sync_group * batch if context else 0)
         is_own_BM = tf.range(tf.size(candidates_M)) == own_B[:, None]

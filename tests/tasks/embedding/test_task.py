@@ -209,19 +209,3 @@ def test_an_empty_text_is_named(flags_of, tmp_path):
     path.write_text("q\tp\nwho\tanna\nwhat\t\n")
     with pytest.raises(UserError, match=f"{path}:3: has an empty text"):
         make_task("embedder", *flags_of("infonce", train_file=path))
-
-
-def test_records_of_pairs_train_as_the_table(flags_of, tmp_path):
-    """Without the table, the positives of the batch are known."""
-    flags = flags_of("infonce", do_eval=False)
-    fine_tune_here("embedder", *flags, f"--write_records={tmp_path / 'records'}", "--num_shards=2")
-    flags = [flag for flag in flags if not flag.startswith("--train_file")]
-    with eagerly():
-        fine_tune_here(
-            "embedder",
-            *(*flags, "--log_every_steps=1"),
-            f"--train_records={tmp_path / 'records'}",
-            f"--output_dir={tmp_path / 'run'}",
-        )
-    losses = [line["loss"] for line in lines(tmp_path / "run" / "metrics.jsonl")]
-    assert len(losses) == 4 and min(losses) > 0
