@@ -27,7 +27,6 @@ PROGRAMS = {
     "score": "albert_tf.score",
     "search": "albert_tf.search",
     "convert": "albert_tf.convert",
-    "push": "albert_tf.push",
     "export": "albert_tf.export",
     "serve": "albert_tf.serve",
     "submission": "albert_tf.glue_submission",

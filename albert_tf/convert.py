@@ -23,9 +23,8 @@ class ConvertSettings(ModelSettings):
     format: str = setting(
         "hf",
         "hf: config.json, model.safetensors, vocabulary and tokenizer files; tf1: albert_config.json,"
-        " model.ckpt-best.* and 30k-clean.model under the original's names; keras_hub: a preset of the encoder, without"
-        " the head.",
-        choices=("hf", "tf1", "keras_hub"),
+        " model.ckpt-best.* and 30k-clean.model under the original's names.",
+        choices=("hf", "tf1"),
     )
 
 
@@ -33,9 +32,8 @@ class ConvertSettings(ModelSettings):
 def main(settings: ConvertSettings) -> None:
     """Reads a model, reports on it and writes it."""
     from albert_tf.core import files
-    from albert_tf.formats import model_card, pretrained  # TensorFlow
+    from albert_tf.formats import pretrained  # TensorFlow
     from albert_tf.serving import predictors
-    from albert_tf.tasks import registry
 
     settings.register_task()
     files.remove_leftovers(settings.output_dir)
@@ -51,8 +49,6 @@ def main(settings: ConvertSettings) -> None:
     weights = pretrained.read_weights(settings.model, settings.num_hidden_layers)
     model, report = pretrained.build_model(weights)
     print(report.describe(weights.source))
-    task_name = weights.config.foreign.get("finetuning_task") or ""
-    definition = registry.find(task_name, weights.model_class)
     vocabulary = settings.vocabulary_file or weights.vocabulary
     tokenizer = predictors.tokenizer_of(weights, vocabulary) if vocabulary else ""
     pretrained.save_pretrained(
@@ -63,7 +59,6 @@ def main(settings: ConvertSettings) -> None:
         **weights.cleaning,
         task=predictors.recorded_settings(weights),
         untrained=report.initialized,
-        card=model_card.Card(text=definition.card if definition else None),
     )
     if report.initialized:
         print(f"not written, as they have no trained values: {', '.join(report.initialized)}")

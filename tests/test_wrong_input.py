@@ -107,7 +107,6 @@ WRONG_FLAGS = {
     TRAIN: "--model or --albert_config_file",
     f"{RUN} --model=albert-base-v2 --do_train=false": "--eval_file is required",
     f"{TRAIN} --init_checkpoint=https://tfhub.dev/google/albert_base/1": "; download it",
-    f"{TRAIN} --init_checkpoint=albert_base_en_uncased": "presets of keras-hub",
     "run_pretraining.py --train_batchsize=8": (
         "--train_batchsize is not a flag of this program; did you mean --train_batch_size?"
     ),

@@ -6,6 +6,7 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import safetensors
 import safetensors.numpy
@@ -97,7 +98,13 @@ _WITHOUT_CLASS = ("AlbertModel", "AlbertForMaskedLM")  # parts of an AlbertForPr
 # Constants that old versions of transformers saved together with the parameters.
 _BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
 _LONGEST_NAME = 255  # maximum length of a file name in common file systems
-_FLOAT_DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16}  # types of safetensors
+# Types of safetensors.
+_FLOAT_DTYPES = {
+    "F64": np.float64,
+    "F32": np.float32,
+    "F16": np.float16,
+    "BF16": ml_dtypes.bfloat16,
+}
 
 
 def _their_groups(config: AlbertConfig) -> list[int]:
@@ -221,17 +228,17 @@ def _read_file(path: str) -> dict[str, np.ndarray]:
     while tensors:  # frees each tensor after its conversion
         name, tensor = tensors.pop()
         dtype = tensor["dtype"]
-        if dtype != "BF16" and dtype not in _FLOAT_DTYPES:
+        if dtype not in _FLOAT_DTYPES:
             if name.endswith(_BUFFERS):
                 continue
             raise UserError(f"{path}: {name} is of type {dtype}, expected floating-point numbers")
-        values = np.frombuffer(tensor["data"], _FLOAT_DTYPES.get(dtype, np.uint16))
+        values = np.frombuffer(tensor["data"], _FLOAT_DTYPES[dtype])
         try:
             values = values.reshape(tensor["shape"])
         except (ValueError, OverflowError):  # no values, or too many dimensions for NumPy
             reason = f"{name} has the shape {shortened(tensor['shape'])}"
             raise UserError(f"{path}: damaged safetensors file ({reason})") from None
-        arrays[name] = torch_file.float32_of_bfloat16(values) if dtype == "BF16" else values
+        arrays[name] = values
     return arrays
 
 

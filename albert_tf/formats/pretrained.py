@@ -19,7 +19,6 @@ from albert_tf.formats import (
     description,
     hub_names,
     hugging_face,
-    keras_hub,
     model_card,
     model_garden,
     run,
@@ -42,7 +41,7 @@ from albert_tf.model.heads import (
 )
 from albert_tf.text.tokenizer import Tokenizer
 
-FORMATS = ("hf", "tf1", "keras_hub")  # of `save_pretrained`
+FORMATS = ("hf", "tf1")  # of `save_pretrained`
 
 
 def load_pretrained(
@@ -57,7 +56,7 @@ def load_pretrained(
 
     Args:
       path: a run's folder; a model's folder in the Hugging Face layout, or its name on the hub
-        (`hf:albert/albert-base-v2`); the folder of a released TF1 archive; a keras-hub preset, a TF-Hub module, or an
+        (`hf:albert/albert-base-v2`); the folder of a released TF1 archive; a TF-Hub module, or an
         export of `albert_tf.export`; or the prefix of a checkpoint (TF1, TF Model Garden, or a run's).
       dtype: tf_keras dtype policy of the model, such as "mixed_bfloat16"; None uses the global policy.
       num_hidden_layers: use this number of layers: the first ones or, if all layers share their parameters, any number;
@@ -105,9 +104,8 @@ def _read(path: str) -> Weights:
         return _read_checkpoint(prefix)
     if hugging_face.is_model(path) or sentence_transformers.recognizes(path):
         return sentence_transformers.read(path)
-    for format in (keras_hub, tf_hub):
-        if format.recognizes(path):
-            return format.read(path)
+    if tf_hub.recognizes(path):
+        return tf_hub.read(path)
     if files.is_folder(os.path.join(path, "checkpoints")):
         return run.read(path)
     names = files.names_in(path)
@@ -120,7 +118,7 @@ def _read(path: str) -> Weights:
         raise UserError(
             f"{path}: has exports in subfolders; give one of them, such as {path}/{versions[-1]}"
         )
-    known = f"{hugging_face.WEIGHTS}, {keras_hub.WEIGHTS}, {tf_hub.GRAPH}"
+    known = f"{hugging_face.WEIGHTS}, {tf_hub.GRAPH}"
     expected = f"{known}, a run's checkpoints or one checkpoint (*.index)"
     raise UserError(f"{path}: expected a folder with {expected}, found {len(indexes)} checkpoints")
 
@@ -159,7 +157,7 @@ def save_pretrained(
     *,
     task: Mapping[str, Any] | None = None,
     untrained: Collection[str] = (),
-    card: model_card.Card | None = None,
+    card: Mapping[str, Mapping[str, Any]] | None = None,
     **cleaning: bool,
 ) -> None:
     """Writes a model as a folder that `load_pretrained` reads.
@@ -169,11 +167,12 @@ def save_pretrained(
 
     Args:
       folder: created if it does not exist; files of the same names are replaced when the new ones are complete.
-      format: "hf" for the Hugging Face layout (config.json, model.safetensors), "tf1" for the released one
-        (albert_config.json, model.ckpt-best.*), or "keras_hub" for a preset of the encoder, without the head.
+      format: "hf" for the Hugging Face layout (config.json, model.safetensors), or "tf1" for the released one
+        (albert_config.json, model.ckpt-best.*).
       spm_model_file: SentencePiece model or WordPiece vocabulary to copy into the folder, or its tokenizer; "" if there
         is none.
       untrained: released names of variables without trained values (`LoadReport.initialized`); they are not written.
+      card: facts for the model card (`README.md`) of the Hugging Face layout: tables by title.
       cleaning: `do_lower_case` (default True) and `keep_accents` (default False) of the model's text; a tokenizer has
         its own values for these.
 
@@ -198,13 +197,10 @@ def save_pretrained(
     }
     try:
         if format == "hf":
-            title = model_card.title_of(folder)
-            text = model_card.model_card(model, title, card or model_card.Card())
+            text = model_card.model_card(model, folder, card or {})
             if isinstance(model, AlbertForEmbedding):
                 settings["further"] = sentence_transformers.module_files(model, task or {})
             hugging_face.write(model, folder, task or {}, card=text, **settings)
-        elif format == "keras_hub":
-            keras_hub.write(model, folder, tokenizer)
         else:
             tf1.write(model, folder, task or {}, **settings)
     except (OSError, safetensors.SafetensorError, tf.errors.OpError) as error:

@@ -349,12 +349,9 @@ def where_released(name: str) -> str:
     """A message that says where the released model of a size can be found; "" for other names.
 
     Args:
-      name: the size as users write it, also albert_base_v2, albert/albert-base-v2, or albert-base for version 2; or the
-        name of a preset of keras-hub.
+      name: the size as users write it, also albert_base_v2, albert/albert-base-v2, or albert-base for version 2.
     """
     name = name.lower().replace("_", "-")
-    if re.fullmatch(r"albert-[a-z-]+-en-uncased", name):
-        return "presets of keras-hub are read from a local folder: give the folder of the preset"
     match = re.fullmatch(r"(?:.*/)?(albert-\w+?)(-v\d)?", name)
     size = match[1] + (match[2] or "-v2") if match else ""
     if size not in MODEL_SIZES:

@@ -102,11 +102,13 @@ class ModelWithHead(SavableModel):
 
     Attributes:
       hf_architecture: the class of the transformers library that has this head; "" if there is none.
+      pipeline_tag: the name of its task on model hubs; "" if they have none.
       head_prefix: prefix of the released names of the head's variables.
       uses_pooler: whether the outputs depend on the pooler, so that training changes it.
     """
 
     hf_architecture = ""
+    pipeline_tag = ""
     head_prefix = ""
     uses_pooler = True
 
@@ -148,6 +150,7 @@ class AlbertForPreTraining(ModelWithHead):
     """Encoder with the masked-LM and sentence-order heads."""
 
     hf_architecture = "AlbertForPreTraining"
+    pipeline_tag = "fill-mask"
 
     def _build_head(self, initializers):
         self.masked_lm_head = MaskedLmHead(self.config, initializers, dtype=self.dtype_policy)
@@ -203,6 +206,7 @@ class AlbertForSequenceClassification(ModelWithHead):
     """
 
     hf_architecture = "AlbertForSequenceClassification"
+    pipeline_tag = "text-classification"
 
     def _build_head(self, initializers):
         config, rate = self.config, self.config.classifier_dropout_prob
@@ -224,6 +228,7 @@ class AlbertForTokenClassification(ModelWithHead):
     """
 
     hf_architecture = "AlbertForTokenClassification"
+    pipeline_tag = "token-classification"
     uses_pooler = False
 
     def _build_head(self, initializers):
@@ -244,6 +249,7 @@ class AlbertForMultipleChoice(ModelWithHead):
     """
 
     hf_architecture = "AlbertForMultipleChoice"
+    pipeline_tag = "multiple-choice"
 
     def _build_head(self, initializers):
         self.head = ScoreHead(self.config, 1, self.config.classifier_dropout_prob, initializers)
@@ -264,6 +270,7 @@ class AlbertForSpan(ModelWithHead):
     """
 
     hf_architecture = "AlbertForQuestionAnswering"
+    pipeline_tag = "question-answering"
     head_prefix = "cls/squad/"
     uses_pooler = False
 
@@ -380,6 +387,7 @@ class AlbertForEmbedding(ModelWithHead):
     """
 
     head_prefix = "embedding/projection/"
+    pipeline_tag = "sentence-similarity"
     uses_pooler = False
     cuts_padding = False
 

@@ -17,7 +17,6 @@ from albert_tf.data.datasets import TableData
 from albert_tf.data.feature_table import FeatureTable, lengths_to_pad_to
 from albert_tf.data.reading import EXAMPLE_WEIGHTS
 from albert_tf.formats import depth, pretrained
-from albert_tf.formats.model_card import Card
 from albert_tf.formats.tokenizer_files import vocabulary_files
 from albert_tf.formats.weights import POOLER
 from albert_tf.model import device
@@ -174,7 +173,6 @@ class FineTuningTask(Task):
         self, model: ModelWithHead, folder: str, history: Mapping[str, Mapping[str, Any]]
     ) -> None:
         """Writes the model in the Hugging Face layout, with its vocabulary and the settings of its features."""
-        definition = registry.find(self.task_name, self.model_class.__name__)
         defined_in = registry.file_of(type(self))
         paths = {name: getattr(self.config, name, "") for name in ("data_dir", "train_file")}
         files = {
@@ -191,13 +189,10 @@ class FineTuningTask(Task):
             spm_model_file=self.tokenizer,
             task=self.task_settings() | ({registry.DEFINED_IN: defined_in} if defined_in else {}),
             untrained=untrained,
-            card=Card(
-                {
-                    "Data": {"task": self.task_name, **files, "training examples": num_examples},
-                    **history,
-                },
-                definition.card if definition else None,
-            ),
+            card={
+                "Data": {"task": self.task_name, **files, "training examples": num_examples},
+                **history,
+            },
         )
 
     def task_settings(self) -> dict[str, Any]:

@@ -18,7 +18,6 @@ from typing import Any
 
 from albert_tf.core.errors import UserError, first_line
 from albert_tf.core.settings import Settings
-from albert_tf.formats.model_card import CardText
 
 # A class or function; or its name "module:name", which is imported when it is needed.
 Reference = str | Callable
@@ -41,7 +40,6 @@ class TaskDefinition:
       source: subclass of `Source`, which reads the data and makes features; None for pretraining.
       name_of: function that selects one of `names` from the values of all flags; by default, it is the first name.
       presets: value of --preset -> name among `names` -> settings.
-      card: text of the model card; by default, the text for the model class.
       signatures: function (model, tokenizer, settings) -> (tf.Module, functions by name) for exports; by default, the
         function for the model class.
     """
@@ -53,7 +51,6 @@ class TaskDefinition:
     source: Reference | None = None
     name_of: Callable[[Mapping[str, Any]], str] | None = None
     presets: Mapping[str, Mapping[str, Mapping[str, Any]]] = dataclasses.field(default_factory=dict)
-    card: CardText | None = None
     signatures: Reference | None = None
 
     def preset(self, values: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -15,7 +15,6 @@ from albert_tf import AlbertForPreTraining, load_pretrained, save_pretrained
 from albert_tf.core import checksums, files, flags
 from albert_tf.core.settings import Settings, setting
 from albert_tf.formats.hugging_face import WEIGHTS
-from albert_tf.formats.model_card import Card, CardText
 from lab.small_en.report import CURVES
 
 
@@ -52,7 +51,7 @@ def without_positions(model: AlbertForPreTraining, number: int) -> AlbertForPreT
     return shorter
 
 
-def card(results: dict, runs: list[dict]) -> Card:
+def card(results: dict, runs: list[dict]) -> dict[str, dict]:
     """The card, from the results of the last run and the curves of all."""
     tokens = sum(
         run["metrics"][-1]["step"] * run["batch"] * run["tokens_per_example"] for run in runs
@@ -60,6 +59,11 @@ def card(results: dict, runs: list[dict]) -> Card:
     hours = sum(run["metrics"][-1]["seconds"] for run in runs) / 3600
     majority = results["majority"]
     sections = {
+        "header": {"license": "apache-2.0", "language": "en"},
+        "Limits": {
+            "text": "less than a thousandth of what the paper's base model read",
+            "use": "completes common phrases; for most tasks, one of the released models is far better",
+        },
         "Data": {
             "text": "168 MB of English Wikipedia (CC BY-SA) and books in the public domain",
             "masks": "15 % of the tokens, chosen anew each time, in spans of up to three words",
@@ -76,12 +80,7 @@ def card(results: dict, runs: list[dict]) -> Card:
             for name, value in results["eval"].items()
         },
     }
-    limits = (
-        "It was pretrained on two processor cores; it read less than a thousandth of what the paper's base model read."
-        " It completes common phrases; for most tasks, one of the released models is far better."
-    )
-    text = CardText("a small English model, made on two processor cores", limits, "fill-mask")
-    return Card(sections, text, {"license": "apache-2.0", "language": "en"})
+    return sections
 
 
 def use_bfloat16(folder: str) -> None:

@@ -174,7 +174,6 @@ def pretraining(folder: str, length: int, batch: int, steps: int, rate: float) -
 def write_model(settings: SmallModelSettings, sources: Sequence[Source]) -> None:
     """Writes the model folder, with a card of the measured results."""
     from albert_tf.formats import pretrained  # TensorFlow
-    from albert_tf.formats.model_card import Card, CardText
 
     folder = settings.work_dir
     counts = {
@@ -194,6 +193,8 @@ def write_model(settings: SmallModelSettings, sources: Sequence[Source]) -> None
         "do lower case": True,
     }
     sections = {
+        "header": {"license": "apache-2.0", "language": "en"},
+        "Limits": {"use": "trials and tests; for real work, take one of the released models"},
         "Data": data,
         "Training": {
             f"sequences of {length} tokens": _phase(folder, length) for length in (SHORT, LONG)
@@ -207,17 +208,11 @@ def write_model(settings: SmallModelSettings, sources: Sequence[Source]) -> None
             name: ", ".join(sorted(packages[name], key=str.lower)) for name in sorted(packages)
         },
     }
-    limits = (
-        "It is meant for trials and tests: it was trained on a few megabytes of technical English for less than an"
-        " hour. For real work, take one of the released models."
-    )
-    heads = "with masked-LM and sentence-order heads"
-    text = CardText(f"a very small model for testing, {heads}", limits, "fill-mask")
     pretrained.save_pretrained(
         pretrained.load_pretrained(f"{folder}/run_{LONG}/model"),
         settings.output_dir,
         spm_model_file=f"{folder}/spiece.model",
-        card=Card(sections, text, {"license": "apache-2.0", "language": "en"}),
+        card=sections,
     )
 
 

@@ -57,6 +57,7 @@ def recorded_folder(tmp_path, kind: str = "pretraining", weights: str = "") -> p
     folder = tmp_path / "model"
     shutil.copytree(RECORDED / kind, folder)
     if weights:
+        pytest.importorskip("torch")
         (folder / "model.safetensors").unlink()
         shutil.copy(RECORDED / weights, folder / "pytorch_model.bin")
     return folder
@@ -98,8 +99,6 @@ def test_the_problem_type_is_kept_both_ways(tmp_path, is_multi_label):
     kind = "multi" if is_multi_label else "single"
     assert values["problem_type"] == f"{kind}_label_classification"
     assert values["id2label"] == {"0": "sport", "1": "food", "2": "travel"}
-    card = (tmp_path / "ours" / "README.md").read_text()
-    assert ("number of its labels" in card) == is_multi_label
     model = load_pretrained(tmp_path / "ours")
     assert model.config.is_multi_label == is_multi_label and model.config.labels == labels
     # The next task decides anew.
@@ -286,7 +285,7 @@ def test_safetensors_come_first(tmp_path):
     (folder / "pytorch_model.bin").write_bytes(b"damaged")
     load_pretrained(folder)
     (folder / "model.safetensors").unlink()
-    with pytest.raises(UserError, match=r"pytorch_model\.bin: no file of torch\.save"):
+    with pytest.raises(UserError, match=r"pytorch_model\.bin: .* torch"):
         load_pretrained(folder)
 
 

@@ -53,7 +53,6 @@ DEFINITION = TaskDefinition(
     source=HiddenSource,
     task=HiddenTask,
     predictors={"AlbertForLonger": toy_task.LongerPredictor},
-    card=toy_task.DEFINITION.card,
     signatures=toy_task.longer_signatures,
     presets={"paper": {"longer_hidden": toy_task.DEFINITION.presets["paper"]["longer"]}},
 )

@@ -84,16 +84,13 @@ def test_a_task_in_one_file_trains_evaluates_and_predicts(toy_run):
     assert header.split("\t") == ["id", "prediction", "first", "second"] and len(rows) == 7
 
 
-def test_its_model_card_has_its_own_words(toy_run, module, tmp_path):
+def test_its_model_card_has_its_results(toy_run, module, tmp_path):
     card = (toy_run / "model" / "README.md").read_text()
-    assert "a judge of lengths" in card and "It has seen short texts only." in card
     assert "| accuracy |" in card
     settings = convert.ConvertSettings(
         model=str(toy_run / "model"), output_dir=str(tmp_path / "copy"), task_module=module
     )
     convert.main(settings)
-    copy = (tmp_path / "copy" / "README.md").read_text()
-    assert "a judge of lengths" in copy
     old, new = toy_run / "model", tmp_path / "copy"
     assert json.loads((new / "config.json").read_text()) == json.loads(
         (old / "config.json").read_text()

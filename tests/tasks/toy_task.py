@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from albert_tf.core.files import read_bytes
 from albert_tf.core.settings import changed, setting
-from albert_tf.formats.model_card import CardText
 from albert_tf.model.heads import AlbertForSequenceClassification
 from albert_tf.serving.in_graph.text import GraphText
 from albert_tf.tasks import metrics, runner
@@ -114,11 +113,6 @@ DEFINITION = TaskDefinition(
     source=LongerSource,
     task=LongerTask,
     predictors={"AlbertForSequenceClassification": LongerPredictor},
-    card=CardText(
-        description="a judge of lengths",
-        limits="It has seen short texts only.",
-        pipeline_tag="text-classification",
-    ),
     signatures=longer_signatures,
     presets={"paper": {"longer": row(2e-3, 6, 0.0, 9, 1, 33, eval_every_steps=3)}},
 )

@@ -16,7 +16,6 @@ from albert_tf.data.record_formats.base import mask_settings
 from albert_tf.data.record_formats.packed import SENTENCE_WEIGHTS
 from albert_tf.data.record_set import RecordSet, find_pretraining_records
 from albert_tf.formats import depth, pretrained
-from albert_tf.formats.model_card import Card
 from albert_tf.formats.tokenizer_files import vocabulary_files
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.heads import AlbertForPreTraining
@@ -261,7 +260,7 @@ class PretrainingTask(Task):
             spm_model_file=self._vocabulary_file,
             **self._cleaning(),
             untrained=[] if has_order else order_head,
-            card=Card({"Data": data, **history}),
+            card={"Data": data, **history},
         )
 
     def majority_levels(self) -> Mapping[str, float]:
