@@ -166,6 +166,13 @@ def check_complete(values: Mapping[str, Any], source: str) -> None:
         raise UserError(f"{source}: {', '.join(missing)}: missing; copy the file again")
 
 
+def read_config(path: str) -> AlbertConfig:
+    """The sizes in a configuration file of a released layout."""
+    values = files.read_json(path)
+    check_complete(values, path)
+    return AlbertConfig.from_dict(values, source=path)
+
+
 # --- Names and layouts ---
 
 
