@@ -15,7 +15,7 @@ import sys
 from albert_tf.core import flags
 from albert_tf.core.settings import setting
 from albert_tf.predict import InteractiveSettings, answer_from_input
-from albert_tf.tasks.embedding.source import is_table, read_corpus
+from albert_tf.tasks.embedding.source import read_corpus
 from albert_tf.tasks.settings import files_setting
 
 
@@ -43,8 +43,6 @@ class SearchSettings(InteractiveSettings):
             self.refuse("index", "=faiss needs the package faiss: pip install faiss-cpu")
         if self.rerank and self.rerank_top < self.top_k:
             self.refuse("rerank_top", f"={self.rerank_top} must be at least --top_k={self.top_k}")
-        if is_table(self.corpus) and not self.text_column:
-            self.refuse("text_column", f"must name the column of {self.corpus} that is searched")
 
 
 def main(settings: SearchSettings) -> None:

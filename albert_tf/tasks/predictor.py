@@ -17,7 +17,7 @@ from albert_tf.core import memory
 from albert_tf.core.errors import UserError, shortened
 from albert_tf.core.settings import Settings
 from albert_tf.data.feature_table import FeatureTable
-from albert_tf.data.tables import is_missing
+from albert_tf.data.tables import cell
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.memory import inference_bytes
 from albert_tf.tasks.sequences import cut_report
@@ -111,7 +111,7 @@ class Predictor(abc.ABC):
         """
         if hasattr(items, "to_dict") and hasattr(items, "columns"):  # iterating gives its columns
             rows = items.to_dict("records")
-            items = [{name: _plain(value) for name, value in row.items()} for row in rows]
+            items = [{name: cell(value) for name, value in row.items()} for row in rows]
         if isinstance(items, str | bytes | Mapping) or not isinstance(items, Iterable):
             raise UserError(
                 f"predict expects a list of items, each {self.expects}; got {shortened(items)}: write predict([...])"
@@ -214,13 +214,6 @@ class Predictor(abc.ABC):
         outputs = {name: _stacked(arrays)[restored] for name, arrays in parts.items()}
         self._num_layers = outputs.get("num_layers", np.array([])).tolist()
         return outputs
-
-
-def _plain(value: Any) -> Any:
-    """A cell of a DataFrame as JSON would have it; a missing one is an empty text, as in files."""
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    return "" if is_missing(value) else value
 
 
 def batches_by_length(lengths: np.ndarray, most_examples: int) -> Iterator[tuple[np.ndarray, int]]:

@@ -18,7 +18,6 @@ from albert_tf.tasks.settings import FineTuningConfig
 from albert_tf.text.tokenizer import Tokenizer
 
 FILE_FLAGS = {"train": "train_file", "eval": "eval_file", "predict": "predict_file"}
-TFDS = "tfds"  # the data_dir that means tensorflow-datasets
 OFFICIAL_SPLITS = {"train": "train", "eval": "dev", "predict": "test"}
 _ITEMS_PER_CALL = 500
 _SECONDS_ALONE = 2.0
@@ -59,7 +58,7 @@ class Source(abc.ABC):
           has_labels: whether the model to start from may have labels besides those of the training data.
         """
         paths = [getattr(self.config, flag, "") for flag in ("data_dir", *FILE_FLAGS.values())]
-        if any("://" in path or path == TFDS for path in paths):
+        if any("://" in path for path in paths):
             return  # TensorFlow reads them
         with contextlib.redirect_stdout(io.StringIO()):  # it is printed when they are read again
             for split in splits:

@@ -50,7 +50,7 @@ if __name__ == "__main__":
     )
     parser.add_argument("model", help="folder of the model or run that was exported")
     parser.add_argument("task_name", help="a GLUE task")
-    parser.add_argument("data_dir", help="folder of GLUE's files, or tfds")
+    parser.add_argument("data_dir", help="folder of GLUE's files")
     parser.add_argument("paths", nargs="+", help="TFLite files of the model")
     try:
         main(**vars(parser.parse_args()))

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 
 from albert_tf.core import files
-from albert_tf.core.errors import UserError, first_line
-from albert_tf.data.tables import read_tsv
+from albert_tf.core.errors import UserError
+from albert_tf.data.tables import chosen, read_table
 from albert_tf.tasks.classification.settings import task_key
 from albert_tf.tasks.classification.text_pairs import TextExample
 from albert_tf.tasks.classification.tsv import check_texts, parse_value
-from albert_tf.tasks.source import TFDS
 
 SPLITS = ("train", "dev", "test")
 SUBMISSION_FOLDER = "predictions"  # inside a run's folder
@@ -47,10 +46,10 @@ class GlueTask:
       text_columns: names of one column with text, or of two.
       id_column: name of the column with ids; the examples of files without it are numbered from 0.
       columns_without_header: names of the columns of training and development files that have no header.
-      skips_short_rows: whether rows without enough columns are skipped, as the original does.
+      skips_broken_rows: whether rows without a label are skipped, as the original does: a line break inside a text has
+        broken them.
       metrics: names in `tasks.metrics.METRICS`; the first is the metric of the paper's tables.
-      leaderboard: group -> file.
-      tfds_text_columns: names of the text columns in tensorflow-datasets, if they differ.
+      leaderboard: group -> file; empty for a task that is not on the leaderboard.
     """
 
     name: str
@@ -60,10 +59,9 @@ class GlueTask:
     label_column: str = "label"
     id_column: str = "index"
     columns_without_header: tuple[str, ...] = ()
-    skips_short_rows: bool = False
+    skips_broken_rows: bool = False
     metrics: tuple[str, ...] = ("accuracy",)
-    leaderboard: Mapping[str, LeaderboardFile]
-    tfds_text_columns: tuple[str, ...] = ()
+    leaderboard: Mapping[str, LeaderboardFile] = dataclasses.field(default_factory=dict)
 
     @property
     def folder(self) -> str:
@@ -107,7 +105,6 @@ _TASKS = (
         text_columns=("#1 String", "#2 String"),
         label_column="Quality",
         metrics=("accuracy", "f1"),
-        tfds_text_columns=("sentence1", "sentence2"),
     ),
     _task(
         "STS-B", (1379, "2.701"), labels=(), label_column="score", metrics=("pearson", "spearman")
@@ -118,7 +115,7 @@ _TASKS = (
         text_columns=("question1", "question2"),
         label_column="is_duplicate",
         id_column="id",
-        skips_short_rows=True,
+        skips_broken_rows=True,
         metrics=("accuracy", "f1"),
     ),
     GlueTask(
@@ -134,7 +131,6 @@ _TASKS = (
             "matched": LeaderboardFile("MNLI-m.tsv", 9796, "entailment"),
             "mismatched": LeaderboardFile("MNLI-mm.tsv", 9847, "entailment"),
         },
-        tfds_text_columns=("premise", "hypothesis"),
     ),
     _task(
         "QNLI",
@@ -152,7 +148,6 @@ _TASKS = (
         files={"test": {"": "diagnostic.tsv"}},
         label_column="",
         metrics=("matthews",),
-        tfds_text_columns=("premise", "hypothesis"),
     ),
 )
 
@@ -174,17 +169,12 @@ def read_glue(task: GlueTask, data_dir: str, split: str, *, flag: str) -> list[T
     """The examples of a split, in the order of its files; those of the test split have no label.
 
     Args:
-      data_dir: the folder of GLUE, which contains the task's folder, or the task's folder itself; "tfds" loads the data
-        with tensorflow-datasets, which downloads it to TFDS_DATA_DIR.
+      data_dir: the folder of GLUE, which contains the task's folder, or the task's folder itself.
     """
-    if split not in SPLITS:
-        raise ValueError(f"split must be one of {SPLITS}, got {split!r}")
     if split not in task.files:
         raise UserError(
             f"{task.name} has no {split} data; it is predicted with a model that was trained on MNLI"
         )
-    if data_dir == TFDS:
-        return _read_tfds(task, split, flag)
     names = task.files[split]
     paths = {group: _locate(task, data_dir, name) for group, name in names.items()}
     missing = [names[group] for group, path in paths.items() if not path]
@@ -224,83 +214,30 @@ def read_glue_file(
     Source: classifier_utils.py (`MnliProcessor` to `AXProcessor`).
     """
     is_labelled = split != "test"
-    columns = task.columns_without_header if is_labelled else ()
-    table = read_tsv(path, source=source, columns=columns)
-    texts = [table.position(column) for column in task.text_columns]
-    label = table.position(task.label_column) if is_labelled and task.label_column else -1
-    id = table.position(task.id_column) if task.id_column in table.columns else -1
-    last = max(*texts, label, id)
+    header = task.columns_without_header if is_labelled else ()
+    frame = read_table(path, source=source, header=header)
+    columns = [*task.text_columns]
+    columns += [task.id_column] if task.id_column in frame.columns else []
+    columns += [task.label_column] if is_labelled and task.label_column else []
     indices = {name: index for index, name in enumerate(task.labels)}
     examples: list[TextExample] = []
     num_skipped = 0
-    for row, fields in table.rows:
-        if len(fields) > last:
-            name = str(row - table.rows[0][0]) if id < 0 else fields[id].strip()
-            value = None if label < 0 else parse_value(fields[label], indices, f"{path}:{row}")
-            words = [fields[column] for column in texts]
-            examples.append(TextExample.of_texts(name, words, label=value, group=group, row=row))
-        elif task.skips_short_rows and is_labelled:
+    for row, cells in zip(frame.index, chosen(frame, columns, source), strict=True):
+        fields = dict(zip(columns, cells, strict=True))
+        label = fields.get(task.label_column)
+        if label == "" and task.skips_broken_rows:
             num_skipped += 1
-        else:
-            raise table.width_error(row, fields)
+            continue
+        value = None if label is None else parse_value(label, indices, f"{path}:{row}")
+        words = [fields[column] for column in task.text_columns]
+        id = fields.get(task.id_column, str(row - frame.index[0])).strip()
+        examples.append(TextExample.of_texts(id, words, label=value, group=group, row=row))
     if num_skipped:
         print(f"{path}: {num_skipped:,} rows without enough columns are left out", flush=True)
     if not examples:
         raise UserError(f"{source}: contains no rows with enough columns")
     check_texts(examples, task.text_columns, source)
     return examples
-
-
-# --- tensorflow-datasets -> examples ---
-
-_TFDS_SPLITS = {"train": "train", "dev": "validation", "test": "test"}
-
-
-def _read_tfds(task: GlueTask, split: str, flag: str) -> list[TextExample]:
-    """Reads the examples of `read_glue` from tensorflow-datasets; ids are its row numbers, and there are no lines."""
-    examples: list[TextExample] = []
-    for group in task.files[split]:
-        part = "_".join(filter(None, (_TFDS_SPLITS[split], group)))
-        rows, label_feature = _load_tfds(f"glue/{task_key(task.name)}", part, flag)
-        order = _tfds_label_order(task, label_feature)
-        for row in sorted(rows, key=lambda row: row["idx"]):  # the package stores the rows shuffled
-            label = None
-            if split != "test":
-                label = float(row["label"]) if order is None else int(order[row["label"]])
-            texts = [row[name].decode() for name in task.tfds_text_columns or task.text_columns]
-            examples.append(TextExample.of_texts(str(row["idx"]), texts, label=label, group=group))
-    return examples
-
-
-def _load_tfds(name: str, part: str, flag: str) -> tuple[list[Mapping], Any]:
-    """The rows of a part of a data set, and the description of its label feature."""
-    try:
-        import tensorflow_datasets as tfds
-
-        # The package reads the variable only when it is imported, possibly before the variable was set.
-        folder = os.environ.get("TFDS_DATA_DIR")
-        dataset, info = tfds.load(name, split=part, data_dir=folder, with_info=True)
-        return list(tfds.as_numpy(dataset)), info.features["label"]
-    except Exception as error:  # many kinds: network, disk, installation
-        raise UserError(
-            f"--{flag}={TFDS}: tensorflow-datasets cannot give {name} ({first_line(error)});"
-            " name the folder of the files instead"
-        ) from error
-
-
-def _tfds_label_order(task: GlueTask, feature: Any) -> Sequence[int] | None:
-    """Our index of each label of tensorflow-datasets; None for scores.
-
-    If their labels have our names, the order may differ (MNLI); other names (CoLA: unacceptable) are our "0" and "1".
-    """
-    if task.is_regression:
-        return None
-    names = feature.names
-    if set(names) == set(task.labels):
-        return [task.labels.index(name) for name in names]
-    if len(names) != len(task.labels):
-        raise UserError(f"glue/{task_key(task.name)}: has the labels {', '.join(names)}, not ours")
-    return range(len(names))
 
 
 # --- Answers -> the files of the leaderboard ---

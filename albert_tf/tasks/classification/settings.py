@@ -36,7 +36,7 @@ class ClassifierConfig(OneAnswerConfig):
     )
     data_dir: str = setting(
         "",
-        "Folder with the files of GLUE or of the task; `tfds` downloads them with tensorflow-datasets.",
+        "Folder with the files of GLUE or of the task.",
         changes_results=False,
     )
     train_file: str = files_setting(
@@ -163,9 +163,7 @@ class ClassifierConfig(OneAnswerConfig):
                 run.refuse("do_train", f"must be false: {self.task_name} has no training data")
             if not self.data_dir:
                 self.refuse("data_dir", f"is required: the folder of {self.task_name}")
-            if not (
-                self.data_dir == "tfds" or "://" in self.data_dir or os.path.isdir(self.data_dir)
-            ):
+            if not ("://" in self.data_dir or os.path.isdir(self.data_dir)):
                 self.refuse("data_dir", f"={self.data_dir}: no such folder")
             if self.train_file or self.eval_file:
                 self.refuse("train_file", "and --eval_file belong to --task_name=tsv")

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.core.checksums import with_sums
 from albert_tf.data.reading import EXAMPLE_WEIGHTS
 from albert_tf.formats.description import THRESHOLDS
 from albert_tf.model.heads import AlbertForSequenceClassification
@@ -206,18 +205,14 @@ class ClassificationTask(TextTask, LabelTask):
             contents = {"predictions/predictions.tsv": text, **self._raw_file(members, "predict")}
         else:
             contents = dict(super().prediction_files(members))
-        if self.source.glue:
-            groups = np.array([example.group for example in examples])
-            files = {}
-            # A file of the user's own has no group.
-            for group in self.source.glue.leaderboard.keys() & set(groups.tolist()):
-                indices = np.flatnonzero(groups == group).tolist()
+        # A file of the user's own has no group.
+        official = self.source.glue
+        for group in official.leaderboard if official else ():
+            indices = [index for index, item in enumerate(examples) if item.group == group]
+            if indices:
                 ids = [examples[index].id for index in indices]
-                name, text = glue.submission_tsv(self.source.glue, group, ids, answers[indices])
-                files[name] = text.encode()
-            folder = glue.SUBMISSION_FOLDER
-            for name, content in with_sums(files).items() if files else ():
-                contents[f"{folder}/{name}"] = content
+                name, text = glue.submission_tsv(official, group, ids, answers[indices])
+                contents[f"{glue.SUBMISSION_FOLDER}/{name}"] = text
         return contents
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from albert_tf.core.errors import UserError
-from albert_tf.data.tables import Cell, listed, read_table, text_of
+from albert_tf.data.tables import Cell, chosen, listed, read_table, text_of
 from albert_tf.tasks.classification.text_pairs import TextExample
 
 # --- Labels and scores ---
@@ -69,25 +69,23 @@ def read_own(
     Without a label column, a file for predictions need not have one; without an id column, examples are numbered from
     0. Without labels, the task is a regression; without a separator, each example has one label.
     """
-    table = read_table(path, source=f"--{flag}={path}")
-    texts = [table.position(column) for column in text_columns]
-    label = table.position(label_column) if label_column else None
-    id = table.position(id_column) if id_column else None
+    source = f"--{flag}={path}"
     indices = {name: index for index, name in enumerate(labels)}
+    given = [column for column in (label_column, id_column) if column]
+    frame = read_table(path, source=source)
+    rows = chosen(frame, [*text_columns, *given], source)
     examples: list[TextExample] = []
-    for row, fields in table.whole_rows():
-        place = f"{path}:{row}"
-        name = str(len(examples)) if id is None else text_of(fields[id], place)
+    for row, cells in zip(frame.index, rows, strict=True):
+        place, rest = f"{path}:{row}", list(cells[len(text_columns) :])
         value: Any = None
-        if label is not None and label_separator:
-            value = parse_labels(fields[label], indices, label_separator, place)
-        elif label is not None:
-            value = parse_value(text_of(fields[label], place), indices, place)
-        words = [text_of(fields[column], place) for column in texts]
+        if label_column and label_separator:
+            value = parse_labels(rest.pop(0), indices, label_separator, place)
+        elif label_column:
+            value = parse_value(text_of(rest.pop(0), place), indices, place)
+        name = text_of(rest[0], place) if rest else str(len(examples))
+        words = [text_of(cell, place) for cell in cells[: len(text_columns)]]
         examples.append(TextExample.of_texts(name, words, label=value, row=row))
-    check_texts(examples, text_columns, table.source)
-    if table.quotes_are_text:
-        _warn_of_quotes(examples, table.source)
+    check_texts(examples, text_columns, source)
     return examples
 
 
@@ -104,21 +102,6 @@ def check_texts(examples: Sequence[TextExample], text_columns: Sequence[str], so
             )
 
 
-def _warn_of_quotes(examples: Sequence[TextExample], source: str) -> None:
-    """Prints a warning if the file seems to come from a program that quotes texts: '"He said ""no""."'."""
-    quoted = sum(
-        len(text) > 1 and text[0] == text[-1] == '"' and '""' in text[1:-1]
-        for example in examples
-        for text in (example.text_a, example.text_b or "")
-    )
-    if quoted >= max(2, len(examples) / 100):
-        print(
-            f"WARNING {source}: {quoted:,} texts are within quotes, which count as text in TSV; if they are not part of"
-            " the texts, write the file as CSV, or without quoting",
-            flush=True,
-        )
-
-
 def find_labels(
     path: str, *, label_column: str, label_separator: str = "", flag: str
 ) -> tuple[str, ...]:
@@ -130,11 +113,11 @@ def find_labels(
     Example:
       a column with 10, 2, 1, 2 -> ("1", "2", "10")
     """
-    table = read_table(path, source=f"--{flag}={path}")
-    position = table.position(label_column)
+    source = f"--{flag}={path}"
+    frame = read_table(path, source=source)
     labels, counts = set(), set()
-    for row, fields in table.whole_rows():
-        label, place = fields[position], f"{path}:{row}"
+    for row, (label,) in zip(frame.index, chosen(frame, [label_column], source), strict=True):
+        place = f"{path}:{row}"
         if label_separator:
             own = split_labels(label, label_separator, place)
         elif label := text_of(label, place).strip():
@@ -145,13 +128,13 @@ def find_labels(
         counts.add(len(own))
     if label_separator and counts == {1}:
         raise UserError(
-            f"{table.source}: every row has one label in column {label_column!r}, such as {label[:80]!r}; expected"
+            f"{source}: every row has one label in column {label_column!r}, such as {label[:80]!r}; expected"
             f" several with {label_separator!r} between them, or none; change --label_separator or leave it out"
         )
     if len(labels) < 2:
         only = next(iter(labels), label)
         raise UserError(
-            f"{table.source}: expected two labels or more in column {label_column!r}, got only {only!r}"
+            f"{source}: expected two labels or more in column {label_column!r}, got only {only!r}"
         )
     with contextlib.suppress(ValueError):  # some labels are not numbers
         if all(math.isfinite(float(label)) for label in labels):

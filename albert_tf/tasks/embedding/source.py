@@ -1,12 +1,11 @@
 """Reads the data of sentence embeddings: tables of texts that belong together -> one sequence per text."""
 
 import dataclasses
-import os
 from collections.abc import Sequence
 
 from albert_tf.core.errors import UserError
 from albert_tf.data.feature_table import FeatureTable
-from albert_tf.data.tables import TABLES_OF_VALUES, read_lines, read_table, text_of
+from albert_tf.data.tables import chosen, is_table, read_lines, read_table, text_of
 from albert_tf.tasks.classification.tsv import parse_value
 from albert_tf.tasks.embedding.settings import EmbeddingConfig
 from albert_tf.tasks.sequences import pack_pairs
@@ -84,20 +83,20 @@ class EmbeddingSource(Source):
 
     def _rows(self, split: str, path: str, score_column: str) -> list[TextGroup]:
         source = f"--{FILE_FLAGS[split]}={path}"
-        table = read_table(path, source=source)
-        texts = [table.position(name) for name in self.config.columns_of(split)]
-        score = table.position(score_column) if score_column else None
+        frame = read_table(path, source=source)
+        names = self.config.columns_of(split)
+        rows = chosen(frame, [*names, *([score_column] if score_column else [])], source)
         numbers: dict[str, int] = {}
         groups: list[TextGroup] = []
-        for row, cells in table.whole_rows():
+        for row, cells in zip(frame.index, rows, strict=True):
             place = f"{path}:{row}"
-            words = tuple(text_of(cells[column], place).strip() for column in texts)
+            words = tuple(text_of(cell, place).strip() for cell in cells[: len(names)])
             if not all(words):
                 raise UserError(f"{place}: has an empty text; leave the row out")
             ids = tuple(numbers.setdefault(text, len(numbers)) for text in words)
             value = None
-            if score is not None:
-                value = float(parse_value(text_of(cells[score], place), {}, place))
+            if score_column:
+                value = float(parse_value(text_of(cells[-1], place), {}, place))
             groups.append(TextGroup(str(len(groups)), words, ids, value))
         return groups
 
@@ -115,20 +114,20 @@ class EmbeddingSource(Source):
         return [TextGroup(str(number), (text,)) for number, text in enumerate(texts)]
 
 
-def is_table(path: str) -> bool:
-    """Whether the name of a file is that of a table, whose lines are not texts."""
-    return os.path.splitext(path)[1].lower() in (".csv", ".tsv", *TABLES_OF_VALUES)
-
-
 def read_corpus(
     path: str, text_column: str = "", *, flag: str = "corpus"
 ) -> tuple[list[str], list[int]]:
     """The texts of a file that are not empty, and the line or row of each."""
     source = f"--{flag}={path}"
+    if is_table(path) and not text_column:
+        raise UserError(f"--text_column must name the column of {path} that is searched")
     if text_column:
-        table = read_table(path, source=source)
-        column = table.position(text_column)
-        rows = [(row, text_of(cells[column], f"{path}:{row}")) for row, cells in table.whole_rows()]
+        frame = read_table(path, source=source)
+        cells = chosen(frame, [text_column], source)
+        rows = [
+            (row, text_of(text, f"{path}:{row}"))
+            for row, (text,) in zip(frame.index, cells, strict=True)
+        ]
     else:
         rows = list(enumerate(read_lines(path, source), start=1))
     rows = [(row, text.strip()) for row, text in rows if text.strip()]

@@ -1,4 +1,4 @@
-"""Files with a word on each line, in the format of CoNLL, as TSV or CSV; or tables with a sentence in each row.
+"""Files with a word on each line, in the format of CoNLL; or tables with a sentence in each row.
 
     EU       NNP  B-ORG
     rejects  VBZ  O
@@ -10,12 +10,10 @@ list of tags.
 
 import dataclasses
 import itertools
-import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-from albert_tf.core import files
 from albert_tf.core.errors import UserError
-from albert_tf.data.tables import TABLES_OF_VALUES, csv_rows, read_lines, read_table
+from albert_tf.data.tables import chosen, has_lists, listed, read_lines, read_table
 from albert_tf.tasks.classification.tsv import parse_value
 from albert_tf.tasks.tagging import entities
 from albert_tf.tasks.tagging.settings import FIRST, LAST
@@ -83,14 +81,23 @@ def read_tagged(
     """
     source = f"--{flag}={path}"
     columns = [token_column, *([tag_column] if need_tags else [])]
-    is_table = os.path.splitext(path)[1].lower() in TABLES_OF_VALUES or files.is_folder(path)
+    is_table = has_lists(path)
     if is_table:
         groups = _rows_of_lists(path, source, columns)
     else:
         groups = _groups(path, source, columns, (token_column, tag_column))
     sentences, all_tags = [], []
     for row, words, tags in groups:
-        sentences.append(Sentence(words, row=row))
+        for index, (word, tag) in enumerate(itertools.zip_longest(words, tags)):
+            place = f"{path}:{row + index * (not is_table)}"
+            if not word.strip():
+                raise UserError(f"{place}: has no word; an empty line ends a sentence")
+            if need_tags and not entities.is_tag(tag):
+                raise UserError(
+                    f"{place}: expected a tag such as O, B-LOC or I-LOC, got {tag[:80]!r};"
+                    " --tag_column names the column of the tags"
+                )
+        sentences.append(Sentence(tuple(map(str.strip, words)), row=row))
         all_tags.append(tuple(entities.to_iob2(tags)))
     if not sentences:
         raise UserError(f"{source}: contains no words")
@@ -107,74 +114,46 @@ Group = tuple[int, tuple[str, ...], list[str]]  # number of the first line, word
 
 def _rows_of_lists(path: str, source: str, columns: Sequence[str]) -> Iterator[Group]:
     """The sentences of a table with a list of words, and a list of tags, in each row."""
-    table = read_table(path, source=source)
-    positions = [_position(column, table.columns, path) for column in columns]
-    names = [f"column {table.columns[position]!r}" for position in positions]
-    for row, cells in table.rows:
-        place = f"{path}:{row}"
-        words, *tags = (cells[position] for position in positions)
-        if not isinstance(words, list) or not all(map(str.strip, words)):
+    frame = read_table(path, source=source)
+    names = [frame.columns[_position(column, frame.columns, path)] for column in columns]
+    for row, cells in zip(frame.index, chosen(frame, names, source), strict=True):
+        lists = [cell for cell in cells if isinstance(cell, list)]
+        if len(lists) < len(columns) or len(set(map(len, lists))) > 1:
             raise UserError(
-                f"{place}: expected a list of words in {names[0]}; --token_column names the column"
+                f"{path}:{row}: expected lists of the same length in {' and '.join(map(repr, names))};"
+                " --token_column and --tag_column name the columns"
             )
-        if tags and (not isinstance(tags[0], list) or len(tags[0]) != len(words)):
-            expected = f"a list of {len(words)} tags in {names[1]}"
-            raise UserError(f"{place}: expected {expected}; --tag_column names the column")
-        if words:
-            checked = [_checked_tag(tag, place) for tag in itertools.chain(*tags)]
-            yield row, tuple(map(str.strip, words)), checked
-
-
-def _fields_of_lines(path: str, source: str) -> Iterator[tuple[int, list[str]]]:
-    """The number and the fields of each line; no fields for a line that ends a sentence."""
-    if path.lower().endswith(".csv"):
-        lines: Iterable = csv_rows(path, source)
-    else:
-        texts = read_lines(path, source)
-        separator = "\t" if any("\t" in text.strip() for text in texts) else None
-        lines = ((row, text.split(separator)) for row, text in enumerate(texts, start=1))
-    for row, fields in lines:
-        is_end = not "".join(fields).strip() or fields[0].startswith(_DOCUMENT)
-        yield row, [] if is_end else fields
+        if lists[0]:
+            yield row, tuple(lists[0]), lists[1] if len(lists) > 1 else []
 
 
 def _groups(
     path: str, source: str, columns: Sequence[str], known: Sequence[str]
 ) -> Iterator[Group]:
     """The sentences of a file with a word in each line; `known` are the columns of which `columns` are read."""
+    lines = read_lines(path, source)
+    separator = "\t" if any("\t" in line.strip() for line in lines) else None
+    names = {column for column in known if not _is_position(column)}
     width, positions = 0, None
-    first_row = 0
     words: list[str] = []
     tags: list[str] = []
-    for row, fields in [*_fields_of_lines(path, source), (0, [])]:
-        if not fields:
+    for row, line in enumerate([*lines, ""], start=1):
+        fields = [field.strip() for field in line.split(separator)]
+        if not any(fields) or fields[0].startswith(_DOCUMENT):
             if words:
-                yield first_row, tuple(words), tags
-            first_row, words, tags = 0, [], []
+                yield row - len(words), tuple(words), tags
+            words, tags = [], []
             continue
         if positions is None:
             width = len(fields)
             positions = [_position(column, fields, f"{path}:{row}") for column in columns]
-            names = {column for column in known if not _is_position(column)}
-            if names & set(map(str.strip, fields)):
+            if names & {*fields}:
                 continue  # the line has the names of the columns
         if len(fields) != width:
             raise UserError(f"{path}:{row}: expected {width} columns, got {len(fields)}")
-        word, *tag = (fields[position].strip() for position in positions)
-        if not word:
-            raise UserError(f"{path}:{row}: has no word; an empty line ends a sentence")
-        first_row = first_row or row
+        word, *tag = (fields[position] for position in positions)
         words.append(word)
-        tags += [_checked_tag(tag, f"{path}:{row}") for tag in tag]
-
-
-def _checked_tag(tag: str, place: str) -> str:
-    if not entities.is_tag(tag):
-        raise UserError(
-            f"{place}: expected a tag such as O, B-LOC or I-LOC, got {tag[:80]!r}; --tag_column names the column of the"
-            " tags"
-        )
-    return tag
+        tags += tag
 
 
 def _is_position(column: str) -> bool:
@@ -185,11 +164,8 @@ def _position(column: str, header: Sequence[str], place: str) -> int:
     """Index of a column."""
     if column in (FIRST, LAST):
         return 0 if column == FIRST else len(header) - 1
-    if column.isdecimal():
-        if int(column) > len(header):
-            raise UserError(f"{place}: has no column {column}, only {len(header)}")
+    if column.isdecimal() and int(column) <= len(header):
         return int(column) - 1
-    names = [name.strip() for name in header]
-    if names.count(column) != 1:
-        raise UserError(f"{place}: expected one column {column!r}, got {', '.join(names)[:200]}")
-    return names.index(column)
+    if column not in header:
+        raise UserError(f"{place}: has no column {column!r}, only {listed(list(header))}")
+    return list(header).index(column)

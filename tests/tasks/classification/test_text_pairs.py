@@ -65,13 +65,6 @@ def test_a_second_text_without_tokens_counts_as_none(tokenizer, second):
     assert table.lengths.tolist() == [9, 9]
 
 
-def test_an_empty_text_is_a_sequence_too(tokenizer):
-    assert features_of(tokenizer, [TextExample("0", "")]).sequence("input_ids", 0).tolist() == [
-        2,
-        3,
-    ]
-
-
 def test_kept_lengths_equal_dropping_token_by_token():
     for num_a, num_b, length in itertools.product(range(12), range(12), range(4, 27)):
         a, b = num_a, num_b
@@ -86,14 +79,6 @@ def test_the_beginning_of_each_text_is_kept(tokenizer):
     first, second = map(tokenizer.encode, WORDS[:2])
     assert min(len(first), len(second)) > 5
     assert table.sequence("input_ids", 0).tolist() == [2, *first[:5], 3, *second[:4], 3]
-
-
-def test_the_lengths_before_texts_are_cut_are_kept(tokenizer):
-    examples = [TextExample("0", *WORDS[:2]), TextExample("1", WORDS[0]), TextExample("2", "a", "")]
-    whole, cut = (features_of(tokenizer, examples, length) for length in (64, 12))
-    assert cut.lengths.max() == 12 < whole.lengths.max()
-    for table in (whole, cut):
-        assert table.uncut_lengths["max_seq_length"].tolist() == whole.lengths.tolist()
 
 
 def test_a_report_counts_what_a_limit_cuts():
@@ -114,12 +99,6 @@ def test_labels_and_scores_are_columns(tokenizer):
     assert list(scored.columns) == ["label_scores"]
     assert scored.columns["label_scores"].tolist() == [[2.0]] * 3
     assert scored.columns["label_scores"].dtype == np.float32
-
-
-@pytest.mark.parametrize("other", [None, 1.5])
-def test_labels_of_different_kinds_are_rejected(tokenizer, other):
-    with pytest.raises(ValueError, match="one kind"):
-        features_of(tokenizer, [TextExample("0", "a", label=2), TextExample("1", "b", label=other)])
 
 
 def test_windows_overlap_by_half_and_their_mean_is_that_of_the_text(tokenizer):
@@ -144,13 +123,6 @@ def test_windows_overlap_by_half_and_their_mean_is_that_of_the_text(tokenizer):
     assert type(table).concatenate(halves).sha256() == table.sha256()
 
 
-def test_without_windows_texts_are_cut(tokenizer):
-    examples = [TextExample("0", " ".join(WORDS), label=1)]
-    table = make_text_features(TextFeatureSettings(tokenizer, 12), examples)
-    assert table.sha256() == features_of(tokenizer, examples, 12).sha256()
-    assert mean_of_windows(table, np.ones([1, 3])).tolist() == [[1, 1, 1]]
-
-
 def test_columns_are_found_by_name_in_any_order(tmp_path):
     path = write(tmp_path / "own.tsv", "b\tscore\tunused\tname\ta \nsecond\t-1.5e1\t?\tx9\tfirst\n")
     (example,) = own(path, text_columns=["a", "b"], label_column="score", id_column="name")
@@ -164,12 +136,6 @@ def test_found_labels_are_in_order(tmp_path):
     assert find_labels(str(numbers), label_column="y", flag="f") == ("-1", "1", "2", "10")
     words = write(tmp_path / "words.tsv", "y\ttext\nspam\ta\n10\tb\nham\tc\n")
     assert find_labels(str(words), label_column="y", flag="f") == ("10", "ham", "spam")
-
-
-def test_found_labels_are_those_that_are_read(tmp_path):
-    path = write(tmp_path / "own.tsv", "y\ttext\nspam\ta\n ham \tb\nspam\tc\n")
-    labels = find_labels(str(path), label_column="y", flag="f")
-    assert [e.label for e in own(path, label_column="y", labels=labels)] == [1, 0, 1]
 
 
 def test_labels_in_lists_need_no_separator(tmp_path):
@@ -187,9 +153,3 @@ def test_rows_without_text_are_counted(tmp_path, capsys):
     path = write(tmp_path / "own.csv", 'text,b\n"",x\n a,y\n" ",z\n')
     assert len(own(path, text_columns=["text", "b"])) == 3
     assert capsys.readouterr().out.endswith("2 of 3 rows have no text in column 'text'\n")
-
-
-def test_many_columns_are_not_all_listed(tmp_path):
-    path = write(tmp_path / "own.tsv", "\t".join(f"c{i}" for i in range(1030)) + "\na\n")
-    with pytest.raises(UserError, match=r"'c19' and 1,010 more$"):
-        own(path)
