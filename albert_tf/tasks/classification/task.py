@@ -1,6 +1,7 @@
 """Classification and regression of one text or two: GLUE, and a user's own files (original run_classifier.py)."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -206,7 +207,7 @@ class ClassificationTask(TextTask, LabelTask):
         else:
             contents = dict(super().prediction_files(members))
         # A file of the user's own has no group.
-        official = self.source.glue
+        official: Any = self.source.glue
         for group in official.leaderboard if official else ():
             indices = [index for index, item in enumerate(examples) if item.group == group]
             if indices:
