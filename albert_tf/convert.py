@@ -59,6 +59,7 @@ def main(settings: ConvertSettings) -> None:
         **weights.cleaning,
         task=predictors.recorded_settings(weights),
         untrained=report.initialized,
+        card={"Data": {"converted from": settings.model}},
     )
     if report.initialized:
         print(f"not written, as they have no trained values: {', '.join(report.initialized)}")

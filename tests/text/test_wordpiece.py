@@ -11,7 +11,6 @@ import pytest
 
 from albert_tf.core.errors import UserError
 from albert_tf.data_prep.pretraining.line_tokenizer import LineTokenizer
-from albert_tf.formats.tokenizer_files import vocabulary_files
 from albert_tf.text import wordpiece
 from albert_tf.text.masked_text import encode_masked, ids_within_word
 from albert_tf.text.tokenizer import SentencePieceTokenizer, Tokenizer, WordPieceTokenizer
@@ -275,24 +274,6 @@ def lengthened(span: tuple[int, int], text: str, lower: bool) -> tuple[int, int]
 
 def has_private(text: str) -> bool:
     return any(unicodedata.category(char) in ("Co", "Cn", "Cs") for char in text)
-
-
-@pytest.mark.parametrize("kind", ["lower", "cased", "accents"])
-def test_tokenizer_files_have_the_same_rules(vocabulary, kind):
-    """The tokenizer.json that is written into model folders."""
-    library = pytest.importorskip("tokenizers")
-    cleaning = {"do_lower_case": kind != "cased", "keep_accents": kind == "accents"}
-    tokenizer = Tokenizer.from_file(vocabulary, **cleaning)
-    contents = vocabulary_files(tokenizer, max_length=17)
-    assert contents["vocab.txt"] == tokenizer.content
-    theirs = library.Tokenizer.from_str(contents["tokenizer.json"].decode())
-    for text in TEXTS:
-        if "[CLS]" not in text:  # which is a token there
-            found = theirs.encode(text, add_special_tokens=False)
-            assert found.ids == tokenizer.encode(text), text
-    pair = theirs.encode("cat", "我")
-    assert pair.ids == [3, *tokenizer.encode("cat"), 4, *tokenizer.encode("我"), 4]
-    assert pair.type_ids == [0, 0, 0, 1, 1]
 
 
 # --- The rest of the interface
