@@ -158,7 +158,8 @@ def read(folder: str) -> Weights:
         hint = "name the class that was trained under architectures"
         raise UserError(f"{path}: has {heads[0]}, {reason}; {hint}, or remove this head")
     check_identity_projection(arrays, config, path, _PROJECTION)
-    has_pooler = architecture not in _NO_POOLER or any(name in arrays for name in POOLER)
+    may_lack_pooler = architecture in (*_NO_POOLER, "AlbertModel")  # add_pooling_layer=False
+    has_pooler = not may_lack_pooler or any(name in arrays for name in POOLER)
     left_out = own.get("left_out", () if has_pooler else POOLER)
     settings = {"task_settings": own.get("task", {}), "left_out": left_out, **vocabulary_of(folder)}
     return Weights(folder, config, arrays, model_class, **settings)

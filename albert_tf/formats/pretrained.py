@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import safetensors
 import tensorflow as tf
+from absl import logging
 
 from albert_tf.core import checksums, files, run_files
 from albert_tf.core.errors import UserError, first_line
@@ -66,7 +67,9 @@ def load_pretrained(
       UserError: the path does not exist or contains no known format; a file is damaged, or was changed after this
         project wrote it; or a variable of the encoder is missing or has another shape.
     """
-    model, _ = build_model(read_weights(path, num_hidden_layers), dtype=dtype)
+    model, report = build_model(read_weights(path, num_hidden_layers), dtype=dtype)
+    if model.uses_pooler and set(POOLER) & set(report.initialized):
+        logging.warning("%s: has no pooler; that of the model has random values", path)
     return model
 
 

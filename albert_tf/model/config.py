@@ -4,9 +4,10 @@ This file imports no TensorFlow, so that wrong flags are refused before TensorFl
 """
 
 import dataclasses
+import difflib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
 from albert_tf.core import files
@@ -32,24 +33,13 @@ MOST_BLOCKS = 1000  # a limit, because a file may claim any depth
 OWN_SECTION = "albert_tf"
 _IN_OWN_SECTION = ("share_parameters", "num_hidden_groups")
 
-# Keys of configuration files that have no meaning here; they are kept, but not used. First the keys of the released
-# models, then those that versions 2 to 5 of the transformers library write for an ALBERT, including settings of text
-# generation.
-_FOREIGN_KEYS = """
-    down_scale_factor net_structure_type gap_size num_memory_blocks layers_to_keep
-
-    architectures model_type transformers_version torch_dtype dtype torchscript use_bfloat16 tf_legacy_loss
-    pad_token_id bos_token_id eos_token_id sep_token_id cls_token_id mask_token_id unk_token_id id2label
-    label2id num_labels problem_type finetuning_task task_specific_params tokenizer_class prefix
-    position_embedding_type tie_word_embeddings pruned_heads chunk_size_feed_forward gradient_checkpointing
-    attn_implementation output_attentions output_hidden_states output_past use_cache return_dict is_decoder
-    is_encoder_decoder add_cross_attention cross_attention_hidden_size tie_encoder_decoder
-    decoder_start_token_id bad_words_ids begin_suppress_tokens diversity_penalty do_sample early_stopping
-    encoder_no_repeat_ngram_size exponential_decay_length_penalty forced_bos_token_id forced_eos_token_id
-    length_penalty max_length min_length no_repeat_ngram_size num_beam_groups num_beams num_return_sequences
-    output_scores remove_invalid_values repetition_penalty return_dict_in_generate suppress_tokens temperature
-    top_k top_p typical_p sentence_embedding sentence_transformers
-"""
+# A key of a file that resembles a field this much is a misspelt one (1 is equality), unless it is one of transformers'.
+# All other unknown keys are kept, but not used: each version of that library writes others.
+_RESEMBLES = 0.74
+_FOREIGN_KEYS = (
+    *("classifier_dropout", "hidden_dropout", "attention_dropout", "position_embedding_type"),
+    *("pooler_num_attention_heads", "num_beam_groups", "vocab_file"),
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -245,7 +235,7 @@ class AlbertConfig(Settings):
         folder, `hidden_act` has the meaning that it has in transformers.
 
         Raises:
-          UserError: a key is neither a field nor a known key of released files, or a value is wrong.
+          UserError: a key is a misspelt field, or a value is wrong.
         """
         if not isinstance(values, dict):
             raise UserError(f"{source}: expected the sizes of a model, got {shortened(values)}")
@@ -261,7 +251,6 @@ class AlbertConfig(Settings):
             if is_of_transformers or OWN_SECTION in values or theirs not in ACTIVATIONS
         }
         known = {field.name for field in dataclasses.fields(cls)} - {"foreign"}
-        foreign_keys = _FOREIGN_KEYS.split()
         own: dict[str, Any] = {}
         foreign: dict[str, Any] = {}
         for key, value in {**values, **of_section}.items():
@@ -270,11 +259,10 @@ class AlbertConfig(Settings):
             elif key == "id2label" and isinstance(value, dict):
                 # A file has strings as keys; transformers' own `to_dict` has integers.
                 foreign[key] = {str(number): name for number, name in value.items()}
-            elif key in foreign_keys or str(key).startswith("_"):
-                foreign[key] = value
             elif key != OWN_SECTION:
-                names = ", ".join(sorted(known))
-                raise UserError(f"{source}: unknown key {shortened(key)}; known are {names}")
+                if meant := _misspelt(str(key), known):
+                    raise UserError(f"{source}: unknown key {shortened(key)}; is it {meant}?")
+                foreign[key] = value
         try:
             _check_foreign(foreign)
             return cls(**own, foreign=foreign)
@@ -289,7 +277,7 @@ class AlbertConfig(Settings):
         """Reads a configuration file, released ones included.
 
         Raises:
-          UserError: the file does not exist, is not JSON, or has an unknown key or an impossible value.
+          UserError: the file does not exist, is not JSON, or has a misspelt key or an impossible value.
         """
         return cls.from_dict(files.read_json(str(path)), source=str(path))
 
@@ -301,6 +289,13 @@ class AlbertConfig(Settings):
     def to_json_string(self) -> str:
         """The configuration as indented JSON, readable by `from_json_file`."""
         return json.dumps(self.to_dict(), indent=2) + "\n"
+
+
+def _misspelt(key: str, fields: Collection[str]) -> str:
+    """The field that a key of a file resembles; "" for none."""
+    if key in _FOREIGN_KEYS or key.startswith("_"):
+        return ""
+    return next(iter(difflib.get_close_matches(key, fields, 1, _RESEMBLES)), "")
 
 
 def _check_foreign(values: Mapping[str, Any]) -> None:

@@ -13,7 +13,7 @@ import pytest
 import safetensors.numpy
 import tensorflow as tf
 
-from albert_tf import AlbertConfig, UserError, load_pretrained, save_pretrained
+from albert_tf import AlbertConfig, UserError, load_predictor, load_pretrained, save_pretrained
 from albert_tf.formats import pretrained
 from albert_tf.formats.tokenizer_files import vocabulary_files
 from albert_tf.model import heads
@@ -23,6 +23,7 @@ from tests.helpers import (
     LENGTH,
     ROOT,
     TINY,
+    WORDS,
     noisy,
     random_features,
     train_spm,
@@ -192,6 +193,34 @@ def test_parts_of_the_pretraining_model(tmp_path, architecture):
         set_config(folder, architectures=["AlbertForPreTraining"])
         with pytest.raises(UserError, match="bert/pooler/dense/kernel"):
             loaded_report(folder)
+
+
+def test_a_model_without_a_pooler_is_read(tmp_path, recorded, caplog):
+    """As transformers writes an `AlbertModel(add_pooling_layer=False)`."""
+    folder = recorded_folder(tmp_path)
+
+    def drop(tensors):
+        for name in [name for name in tensors if "pooler" in name or not name.startswith("albert")]:
+            del tensors[name]
+
+    rewrite(folder, drop)
+    set_config(folder, architectures=["AlbertModel"])
+    model = load_pretrained(folder)
+    assert "has no pooler" in caplog.text and len(caplog.records) == 1
+    assert_pretraining_outputs(model, recorded, ["sequence_output"])
+    vectors = load_predictor(
+        folder, spm_model_file=train_spm(tmp_path / "a.model", [WORDS] * 9, vocab_size=41)
+    )
+    assert vectors.embed(["anna sees bert"]).shape == (1, 20)
+
+
+def test_a_model_of_four_options_needs_no_names_for_them(tmp_path, vocabulary):
+    """A model for RACE that transformers saved has no id2label."""
+    model = heads.AlbertForMultipleChoice(TINY.replace(vocab_size=60))
+    save_pretrained(model, tmp_path, spm_model_file=vocabulary)
+    item = {"article": "the cat sat", "question": "who", "options": ["cat", "mat", "dog", "a"]}
+    [answer] = load_predictor(tmp_path).predict([item])
+    assert answer["answer"] in "ABCD" and list(answer["probabilities"]) == list("ABCD")
 
 
 @pytest.mark.parametrize("architectures", [["AlbertForSomethingElse"], ["AlbertModel"], [], None])

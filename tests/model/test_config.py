@@ -43,6 +43,13 @@ def test_a_released_file_is_read_and_written(tmp_path):
     assert AlbertConfig.from_json_file(path) == config
 
 
+def test_unknown_keys_of_other_programs_are_kept():
+    theirs = {"eos_token_ids": 0, "classifier_dropout": None, "position_embedding_type": "absolute"}
+    config = AlbertConfig.from_dict({**SMALL, **theirs})
+    assert config.foreign == theirs
+    assert AlbertConfig.from_dict(json.loads(config.to_json_string())) == config
+
+
 def test_the_file_of_a_model_folder_is_read_with_what_transformers_does_not_know(tmp_path):
     path = tmp_path / "config.json"
     # transformers shares nothing within its groups but whole layers, and its "gelu" is the exact one.
@@ -73,7 +80,8 @@ def test_labels_may_have_numbers_as_keys():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"hiden_size": 4}', "unknown key 'hiden_size'"),
+        ('{"hiden_size": 4}', "unknown key 'hiden_size'; is it hidden_size"),
+        ('{"num_layers": 4}', "unknown key 'num_layers'; is it num_hidden_layers"),
         ("{", "not JSON"),
         ('{"num_attention_heads": 7}', "num_attention_heads must divide"),
     ],

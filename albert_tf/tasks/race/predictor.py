@@ -39,7 +39,7 @@ class ChoicePredictor(Predictor):
         logits_BC = self.outputs(make_race_features(settings, examples))["logits"]
         answers = []
         for question, row in zip(examples, softmax(logits_BC, axis=-1), strict=True):
-            answer = best_label("answer", self.model.config.labels, row)
+            answer = best_label("answer", ANSWERS, row)
             answers.append({**answer, "option": question.options[int(row.argmax())]})
         return answers
 
