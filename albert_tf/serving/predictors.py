@@ -58,7 +58,7 @@ def load_predictor(
         model's maximum.
     """
     for name, value, least in (
-        ("max_seq_length", max_seq_length, 3),
+        ("max_seq_length", max_seq_length, 8),
         ("batch_size", batch_size, 1),
         ("patience", patience, 2),
     ):

@@ -131,6 +131,7 @@ class Predictor(abc.ABC):
 
     def answered(self, examples: Sequence[Any]) -> list[Answer]:
         """The answers to any number of examples; with early exit, each has the number of layers that it passed."""
+        self._num_layers = ()
         answers = self.answers(examples) if examples else []
         if self._num_layers:
             pairs = zip(answers, self._num_layers, strict=True)

@@ -6,14 +6,13 @@ There is one sequence for every option. If the question has a gap ("_"), the opt
 """
 
 import dataclasses
+import os
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
 from albert_tf.core import files
-from albert_tf.core.errors import UserError
-from albert_tf.core.files import read_bytes
+from albert_tf.core.errors import UserError, first_line
 from albert_tf.data.feature_table import FeatureTable
 from albert_tf.tasks.sequences import pack_pairs
 from albert_tf.text.tokenizer import Tokenizer
@@ -32,7 +31,6 @@ class RaceQuestion:
 
     Attributes:
       id: level, passage and number, such as "high/19088.txt/2".
-      number: index among the questions of its passage.
     """
 
     id: str
@@ -41,8 +39,6 @@ class RaceQuestion:
     question: str
     options: tuple[str, ...]
     answer: int | None
-    file: str = dataclasses.field(repr=False)  # not used by features
-    number: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,19 +49,11 @@ class RaceSettings:
     max_seq_length: int
     max_qa_length: int = 128
 
-    def __post_init__(self):
-        if self.max_seq_length <= NUM_SPECIAL:
-            raise UserError(
-                f"--max_seq_length must be above {NUM_SPECIAL}, got {self.max_seq_length}"
-            )
-        if self.max_qa_length < 1:
-            raise UserError(f"--max_qa_length must be at least 1, got {self.max_qa_length}")
-
 
 def read_race(
     data_dir: str, split: str, *, level: str, flag: str, need_answers: bool
 ) -> list[RaceQuestion]:
-    """Reads the questions of a split, sorted by level, file and number; either all have an answer or none has.
+    """Reads the questions of a split, sorted by level, file and number; without `need_answers`, answers are optional.
 
     Source: race_utils.py:98-155 (`read_examples`).
     """
@@ -78,107 +66,43 @@ def read_race(
         )
     questions: list[RaceQuestion] = []
     for name in LEVELS if level == "all" else (level,):
-        for path in _passage_files(f"{folder}/{name}", flag):
+        found = files.matching(f"{folder}/{name}/*.txt")
+        joined = [path for path in found if os.path.basename(path) == JOINED_FILE]
+        for path in joined or found:
             questions += _read_file(path, name, need_answers)
-    for part in ("article", "question"):
-        if questions and not any(getattr(question, part).strip() for question in questions):
-            raise UserError(f"--{flag}={data_dir}: every {part} of {split} is empty")
     if not questions:
-        raise UserError(f"--{flag}={data_dir}: the passages of {split} contain no questions")
-    without = [question for question in questions if question.answer is None]
-    if without and len(without) < len(questions):
-        raise UserError(
-            f"{without[0].file}: has no answers, other files of {split} do; add them, or take all away"
-        )
+        raise UserError(f"--{flag}={data_dir}: there are no questions in {folder}")
+    if not need_answers and any(question.answer is None for question in questions):
+        questions = [dataclasses.replace(question, answer=None) for question in questions]
     return questions
 
 
-def _passage_files(folder: str, flag: str) -> list[str]:
-    try:
-        names = [name for name in files.names_in(folder) if name.endswith(".txt")]
-    except OSError as error:
-        raise UserError(
-            f"{folder}: cannot be read ({error.strerror}); --{flag} must contain RACE's folders as unpacked"
-        ) from error
-    if not names:
-        raise UserError(
-            f"{folder}: contains no .txt files; --{flag} must contain RACE's files as unpacked"
-        )
-    return [f"{folder}/{name}" for name in ([JOINED_FILE] if JOINED_FILE in names else names)]
-
-
 def _read_file(path: str, level: str, need_answers: bool) -> Iterator[RaceQuestion]:
-    file_name = path.rpartition("/")[2]
-    for place, passage in _passages(read_bytes(path), path):
-        _check_passage(passage, place, need_answers)
-        name = file_name if file_name != JOINED_FILE else str(passage["id"]).removeprefix(level)
-        answers = passage.get("answers") or [None] * len(passage["questions"])
-        for number, question in enumerate(passage["questions"]):
-            yield RaceQuestion(
-                id=f"{level}/{name}/{number}",
-                level=level,
-                article=passage["article"],
-                question=question,
-                options=tuple(passage["options"][number]),
-                answer=None if answers[number] is None else ANSWERS.index(answers[number]),
-                file=path,
-                number=number,
-            )
+    file_name, content = os.path.basename(path), files.read_bytes(path)
+    is_joined = file_name == JOINED_FILE
+    for line in filter(bytes.strip, content.splitlines() if is_joined else [content]):
+        passage = files.parse_json(line, path)
+        try:
+            name = passage["id"].removeprefix(level) if is_joined else file_name
+            yield from _questions(passage, f"{level}/{name}", level, need_answers)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise UserError(
+                f"{path}: is not a passage of RACE with article, questions, options and answers"
+                f" ({type(error).__name__}: {first_line(error)})"
+            ) from None
 
 
-def _passages(content: bytes, path: str) -> Iterator[tuple[str, Any]]:
-    """The JSON values of a file, each with its place for messages: one value in the file, or one on each line."""
-    lines = [line for line in enumerate(content.splitlines(), start=1) if line[1].strip()]
-    if len(lines) < 2 or not _is_object(lines[0][1]):
-        yield path, files.parse_json(content, path, object)
-        return
-    for number, line in lines:
-        place = f"{path}, line {number}"
-        yield place, files.parse_json(line, place, object)
-
-
-def _is_object(line: bytes) -> bool:
-    """Whether a line is a complete JSON object; if so, the file has one object on each line."""
-    try:
-        files.parse_json(line, "")
-    except UserError:
-        return False
-    return True
-
-
-def _check_passage(passage: Any, place: str, need_answers: bool) -> None:
-    """Raises a UserError unless a passage has all its parts in the right form."""
-
-    def require(is_met: bool, rule: str) -> None:
-        if not is_met:
-            raise UserError(f"{place}: {rule}")
-
-    kind = type(passage).__name__
-    require(isinstance(passage, dict), f"must be a JSON object, got {kind}")
-    needed = ["article", "questions", "options", *(["answers"] if need_answers else [])]
-    needed += ["id"] if place.partition(", line ")[0].endswith(f"/{JOINED_FILE}") else []
-    for key in needed:
-        require(key in passage, f"has no {key!r}; a passage has {', '.join(needed)}")
-    require(isinstance(passage["article"], str), "article must be a string")
-    lists = {key: passage[key] for key in ("questions", "options", "answers") if key in passage}
-    for key, values in lists.items():
-        require(isinstance(values, list), f"{key} must be a list, got {type(values).__name__}")
-    counts = ", ".join(f"{len(values)} {key}" for key, values in lists.items())
-    require(
-        len(set(map(len, lists.values()))) == 1,
-        f"must have as many questions as options and answers; got {counts}",
-    )
-    for number, (question, options) in enumerate(
-        zip(lists["questions"], lists["options"], strict=True)
-    ):
-        require(isinstance(question, str), f"questions[{number}] must be a string")
-        is_texts = isinstance(options, list) and all(isinstance(text, str) for text in options)
-        require(is_texts, f"options[{number}] must be a list of strings")
-        rule = f"options[{number}] must be {NUM_OPTIONS} options, got {len(options)}"
-        require(len(options) == NUM_OPTIONS, rule)
-    for number, answer in enumerate(lists.get("answers", ())):
-        rule = f"answers[{number}] must be one of {', '.join(ANSWERS)}; got {answer!r}"
-        require(answer in tuple(ANSWERS), rule)
+def _questions(passage: dict, name: str, level: str, need_answers: bool) -> Iterator[RaceQuestion]:
+    article, texts = passage["article"], passage["questions"]
+    answers = passage["answers"] if need_answers else passage.get("answers") or [None] * len(texts)
+    rows = zip(texts, passage["options"], answers, strict=True)
+    for number, (question, options, answer) in enumerate(rows):
+        if not all(isinstance(text, str) for text in (article, question, *options)):
+            raise TypeError("expected texts")
+        if len(options) != NUM_OPTIONS:
+            raise ValueError(f"expected {NUM_OPTIONS} options, got {len(options)}")
+        label = None if answer is None else ANSWERS.index(answer or "?")
+        yield RaceQuestion(f"{name}/{number}", level, article, question, tuple(options), label)
 
 
 def join_question_and_option(question: str, option: str) -> str:

@@ -31,7 +31,7 @@ class ChoicePredictor(Predictor):
         texts = [article, question, *(options if isinstance(options, list) else [])]
         if len(texts) != 2 + NUM_OPTIONS or not all(isinstance(text, str) for text in texts):
             self.refuse(item)
-        return RaceQuestion("", "", article, question, tuple(options), None, "", 0)
+        return RaceQuestion("", "", article, question, tuple(options), None)
 
     def answers(self, examples):
         """See `Predictor`: `answer` (a letter), `option`, `probability` and `probabilities` by letter."""

@@ -72,11 +72,6 @@ class SquadConfig(FineTuningConfig):
         if self.softmax_over_padding and self.length_buckets not in (None, 1):
             reason = f"and --length_buckets={self.length_buckets} contradict each other"
             self.refuse("softmax_over_padding", reason)
-        if self.max_query_length + 3 >= self.max_seq_length:
-            self.refuse(
-                "max_query_length",
-                f"({self.max_query_length}) leaves no room for text in --max_seq_length={self.max_seq_length}",
-            )
 
     def check_with(self, others: Mapping[type[Settings], Any]) -> None:
         """Checks that the flags name the files."""

@@ -1,6 +1,5 @@
 """SQuAD 1.1 and 2.0: spans of a context, or no answer (original run_squad_v1.py, run_squad_v2.py, squad_utils.py)."""
 
-import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -9,11 +8,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.core import checksums, files
-from albert_tf.core.errors import UserError
+from albert_tf.core import files
 from albert_tf.data.feature_table import FeatureTable
 from albert_tf.model.heads import AlbertForSpan, AlbertForSpanOrNone
-from albert_tf.tasks.finetuning import EVAL_PREDICTIONS, FineTuningTask, example_weights
+from albert_tf.tasks.finetuning import FineTuningTask, example_weights
 from albert_tf.tasks.settings import FineTuningRunConfig
 from albert_tf.tasks.squad import answers as squad_answers
 from albert_tf.tasks.squad.answers import Answers
@@ -24,7 +22,6 @@ from albert_tf.training.task import Features, Files, Outputs, Predictions
 
 THRESHOLD_FILE = "predictions/null_threshold.json"
 _WORST = 20
-_NEW_THRESHOLD = "evaluate again (--do_eval), or give a number as --null_threshold"
 
 
 class SquadTask(FineTuningTask):
@@ -164,11 +161,7 @@ class SquadTask(FineTuningTask):
             **self._raw_file(members, "eval"),
         }
         if self.has_null:
-            values: dict[str, Any] = {"null_threshold": threshold}
-            raw = contents.get(EVAL_PREDICTIONS)
-            if isinstance(raw, bytes):  # an ensemble has none
-                values["predictions_sha256"] = hashlib.sha256(raw).hexdigest()
-            contents[THRESHOLD_FILE] = checksums.json_file(values)
+            contents[THRESHOLD_FILE] = json.dumps({"null_threshold": threshold}) + "\n"
         return contents
 
     def prediction_files(self, members: Sequence[Predictions]) -> Files:
@@ -186,32 +179,19 @@ class SquadTask(FineTuningTask):
         return {**super().task_settings(), **threshold}
 
     def _threshold(self) -> tuple[float, str]:
-        """The given threshold, or the best one of the run's or the initial checkpoint's evaluation; and its origin."""
+        """The given threshold, or the best one of an evaluation of this model; and its origin."""
         if self.config.null_threshold != "best":
             return float(self.config.null_threshold), "from --null_threshold"
-        for folder in filter(None, (self.run.output_dir, self.run.init_checkpoint)):
-            path, raw = f"{folder}/{THRESHOLD_FILE}", f"{folder}/{EVAL_PREDICTIONS}"
-            if files.exists(path):
-                return _read_threshold(path, raw), f"from {path}"
-            if folder == self.run.output_dir and files.exists(raw):
-                raise UserError(f"{path}: is missing, although {raw} is there; {_NEW_THRESHOLD}")
-        recorded: Any = self._weights.task_settings.get("null_threshold") if self._weights else None
-        if type(recorded) in (int, float) and not math.isnan(recorded):
-            return float(recorded), f"from {self._weights.source}"
+        # A threshold fits the weights that it was chosen for, and training changes those of the initial checkpoint.
+        start = self._weights if self._weights and not self.run.do_train else None
+        for folder in filter(
+            None, (self.run.output_dir, self.run.init_checkpoint if start else "")
+        ):
+            if files.exists(path := f"{folder}/{THRESHOLD_FILE}"):
+                return float(files.read_json(path)["null_threshold"]), f"from {path}"
+        if start and "null_threshold" in start.task_settings:
+            return float(start.task_settings["null_threshold"]), f"from {start.source}"
         return 0.0, "as there is no evaluation that chose one; see --null_threshold"
-
-
-def _read_threshold(path: str, raw: str) -> float:
-    """The threshold in a file."""
-    values: Any = checksums.read_json(path)
-    threshold, sha256 = values.get("null_threshold"), values.get("predictions_sha256")
-    if type(threshold) not in (int, float) or math.isnan(threshold):
-        raise UserError(
-            f"{path}: expected a number as null_threshold, got {threshold!r}; {_NEW_THRESHOLD}"
-        )
-    if sha256 and files.exists(raw) and hashlib.sha256(files.read_bytes(raw)).hexdigest() != sha256:
-        raise UserError(f"{path}: was not chosen with {raw}; {_NEW_THRESHOLD}")
-    return threshold
 
 
 def _answer_files(prefix: str, answers: Answers, threshold: float) -> Files:

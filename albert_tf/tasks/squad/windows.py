@@ -40,9 +40,6 @@ class WindowSettings:
                 f"--max_seq_length={self.max_seq_length} must exceed --max_query_length={self.max_query_length} by"
                 " more than 3, for [CLS], two [SEP] and the context"
             )
-        for name in ("doc_stride", "max_query_length"):
-            if getattr(self, name) < 1:
-                raise UserError(f"--{name}={getattr(self, name)} must be at least 1")
 
 
 def make_windows(

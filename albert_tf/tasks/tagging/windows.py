@@ -18,7 +18,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from albert_tf.core.errors import UserError
 from albert_tf.data.feature_table import FeatureTable
 from albert_tf.tasks import sequences
 from albert_tf.tasks.tagging import entities
@@ -39,17 +38,6 @@ class WindowSettings:
     max_seq_length: int
     doc_stride: int
     word_separator: str = "space"
-
-    def __post_init__(self):
-        if self.doc_stride < 1:
-            raise UserError(f"--doc_stride={self.doc_stride} must be at least 1")
-        if self.word_separator not in SEPARATORS:
-            known = ", ".join(SEPARATORS)
-            raise UserError(f"--word_separator must be one of {known}; got {self.word_separator!r}")
-        if self.max_seq_length <= NUM_SPECIAL:
-            raise UserError(
-                f"--max_seq_length must be above {NUM_SPECIAL}, got {self.max_seq_length}"
-            )
 
     @property
     def separator(self) -> str:

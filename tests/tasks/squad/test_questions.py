@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from albert_tf.core.errors import UserError
 from albert_tf.tasks.squad.questions import SquadQuestion, read_squad
 from tests.helpers import error_of
 
@@ -66,55 +65,36 @@ def test_files_to_predict_on_need_no_answers(tmp_path):
     ]
 
 
-AT_Q1 = "article 1, paragraph 1, question 'q1'"
-
-
 def with_answer(text, start):
     return squad_file(entry(answers=[{"text": text, "answer_start": start}]))
 
 
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        (b"", ": is empty; expected the JSON of a SQuAD file"),
-        (b'{"data": [', ": not JSON (Expecting value: line 1 column 11"),
-        (b'{"data": "\xff"}', ": not JSON ('utf-8' codec"),
-        ([], ': expected an object with "data", got []'),
-        ({"version": "1.1"}, ': has no "data"'),
-        ({"data": {}}, ': "data" must be a list, got {}'),
-        ({"data": []}, ": contains no questions"),
-        ({"data": [5]}, ': article 1: expected an object with "paragraphs", got 5'),
-        (squad_file(context=None), ': article 1, paragraph 1: "context" must be a string, got None'),
-        (squad_file(entry(id=None)), 'paragraph 1: has no "id"'),
-        (squad_file(entry(answers=[])), f'{AT_Q1}: "answers" is empty; expected at least one'),
-        (squad_file(entry(answers=[{"text": "cat"}])), f'{AT_Q1}, answers: has no "answer_start"'),
-        (with_answer("cat", True), '"answer_start" must be a whole number, got True'),
-        (
-            with_answer("cat", 5),
-            f"{AT_Q1}: answer 'cat' should begin at character 5 of the context, where 'at ' stands;"
-            " correct answer_start",
-        ),
-        (with_answer("ma", -3), "at character -3 of the context, where '' stands"),
-        (with_answer(" ", 3), f"{AT_Q1}: an answer is empty; expected words of the context"),
-        (
-            squad_file(entry("q0"), entry("q1"), entry("q0")),
-            ": article 1, paragraph 1: question 'q0' is in article 1, paragraph 1 as well",
-        ),
-        (
-            squad_file(entry(is_impossible=True, answers=[])),
-            f"{AT_Q1}: is marked impossible, which only SQuAD 2.0 allows; choose version 2.0",
-        ),
-        (squad_file(entry(is_impossible="no")), '"is_impossible" must be true or false, got \'no\''),
-    ],
-)  # fmt: skip
-def test_wrong_files(tmp_path, content, expected):
-    path = write(tmp_path, content)
-    message = error_of(read, path)
-    assert message.startswith(f"--predict_file={path}: ")
-    assert expected in message
+NO_SQUAD = "is not in the format of SQuAD ("
+WRONG = {
+    "no JSON": (b'{"data": [', ": not JSON (Expecting value: line 1 column 11"),
+    "list": ([], ": expected a JSON object"),
+    "no data": ({"version": "1.1"}, f"{NO_SQUAD}KeyError: 'data')"),
+    "no questions": ({"data": []}, ": contains no questions"),
+    "number": ({"data": [5]}, NO_SQUAD),
+    "no context": (squad_file(entry(), context=None), "'q1' has a value of another type"),
+    "no answers": (squad_file(entry(answers=[])), "'q1': has no answer, and is not marked"),
+    "place": (
+        with_answer("cat", 5),
+        "answer 'cat' should begin at character 5 of the context, where 'at ' s",
+    ),
+    "below 0": (with_answer("ma", -3), "at character -3 of the context, where '' stands"),
+    "white space": (with_answer(" ", 3), "answer ' ' should begin"),
+    "twice": (squad_file(entry("q0"), entry("q0")), ": there are two questions 'q0'"),
+    "version": (
+        squad_file(entry(is_impossible=True, answers=[])),
+        "is impossible, which needs --version=2.0",
+    ),
+}
 
 
-def test_impossible_question_with_answers(tmp_path):
-    path = write(tmp_path, squad_file(entry(is_impossible=True)))
-    with pytest.raises(UserError, match="'q1': is impossible and has answers"):
-        read(path, version="2.0")
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_files(tmp_path, case):
+    content, expected = WRONG[case]
+    message = error_of(read, write(tmp_path, content))
+    assert f"{tmp_path / 'squad.json'}" in message and expected in message
+    assert len(message.splitlines()) == 1
