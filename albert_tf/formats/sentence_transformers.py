@@ -15,8 +15,9 @@ from albert_tf.core.errors import UserError, shortened
 from albert_tf.formats import hugging_face
 from albert_tf.formats.description import CONFIG, TOKENIZER_SETTINGS
 from albert_tf.formats.weights import Weights
-from albert_tf.model.config import POOLINGS, AlbertConfig
+from albert_tf.model.config import AlbertConfig
 from albert_tf.model.heads import AlbertForEmbedding
+from albert_tf.model.pooling import POOLINGS
 
 MODULES, SETTINGS = "modules.json", "sentence_bert_config.json"
 _ABOUT = "config_sentence_transformers.json"
@@ -27,12 +28,6 @@ _ORDER = re.compile("Transformer Pooling( Dense)?( Normalize)?")
 _ACTIVATIONS = {
     "identity": hugging_face.IDENTITY,
     "tanh": "torch.nn.modules.activation.Tanh",
-}
-# Pooling -> the key of versions before 6; version 6 reads it, too, and writes the name under "pooling_mode".
-_POOLING_KEYS = {
-    "mean": "pooling_mode_mean_tokens",
-    "cls": "pooling_mode_cls_token",
-    "max": "pooling_mode_max_tokens",
 }
 _PROJECTION = AlbertForEmbedding.head_prefix
 
@@ -105,8 +100,9 @@ def _read_modules(folder: str) -> Weights:
 
 def _pooling(path: str) -> str:
     values = files.read_json(path)
-    names = {key: name for name, key in _POOLING_KEYS.items()} | {name: name for name in POOLINGS}
-    # The name, or in older folders a switch for each kind, of which several may be on.
+    names = {own.sentence_transformers: name for name, own in POOLINGS.items()}
+    names |= {name: name for name in POOLINGS}
+    # The name in version 6, in older folders a switch for each kind, of which several may be on.
     switches = [name for name in values if name.startswith("pooling_mode_") and values[name]]
     chosen = [str(values["pooling_mode"])] if "pooling_mode" in values else switches
     if len(chosen) != 1 or chosen[0] not in names:
@@ -147,7 +143,7 @@ def _max_length(folder: str, config: AlbertConfig) -> int:
 def module_files(model: AlbertForEmbedding, task: Mapping[str, Any]) -> dict[str, bytes]:
     """The files of a folder that the Hugging Face layout does not have, by their paths."""
     how, width = model.config.sentence_embedding, model.config.hidden_size
-    keys = {key: name == how["pooling"] for name, key in _POOLING_KEYS.items()}
+    keys = {own.sentence_transformers: name == how["pooling"] for name, own in POOLINGS.items()}
     settings: dict[str, Any] = {"Pooling": {"word_embedding_dimension": width, **keys}}
     if model.projection:
         activation = {"activation_function": _ACTIVATIONS[how["projection_activation"]]}

@@ -7,17 +7,17 @@ import dataclasses
 import difflib
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
 from albert_tf.core import files
 from albert_tf.core.errors import UserError, shortened
-from albert_tf.core.settings import LARGEST_INT32, Settings, setting
+from albert_tf.core.settings import Settings, setting
 from albert_tf.model.activations import ACTIVATIONS, OF_TRANSFORMERS
+from albert_tf.model.pooling import POOLINGS
 
 SHARING_STRATEGIES = ("all", "attention", "ffn", "none")
 MULTI_LABEL = "multi_label_classification"  # problem_type of transformers
-POOLINGS = ("mean", "cls", "max")
 PROJECTION_ACTIVATIONS = ("identity", "tanh")
 SENTENCE_EMBEDDING = {
     "pooling": "mean",
@@ -298,46 +298,39 @@ def _misspelt(key: str, fields: Collection[str]) -> str:
     return next(iter(difflib.get_close_matches(key, fields, 1, _RESEMBLES)), "")
 
 
-def _check_foreign(values: Mapping[str, Any]) -> None:
-    """Checks the kept keys that have a meaning here; null is treated as absent."""
-    task = values.get("finetuning_task")
-    if task is not None and not isinstance(task, str):
-        raise UserError(f"finetuning_task must be a name, got {shortened(task)}")
-    if (own := values.get("sentence_embedding")) is not None:
-        _check_sentence_embedding(own)
-    names = values.get("architectures")
-    if names is not None and not _is_list_of_names(names):
-        raise UserError(f"architectures must be a list of names, got {shortened(names)}")
-    labels = values.get("id2label")
-    numbers = [str(number) for number in range(len(labels))] if isinstance(labels, dict) else None
-    if labels is not None and not (
-        numbers is not None
-        and set(labels) == set(numbers)
-        and _is_list_of_names(list(labels.values()))
-    ):
-        raise UserError(
-            f'id2label must give a name to each of "0", "1", "2", ...; got {shortened(labels)}'
-        )
-
-
-def _check_sentence_embedding(own: Any) -> None:
-    is_known = isinstance(own, dict) and own.keys() <= SENTENCE_EMBEDDING.keys()
-    values = {**SENTENCE_EMBEDDING, **own} if is_known else {}
-    if not (
-        values
-        and values["pooling"] in POOLINGS
-        and values["projection_activation"] in PROJECTION_ACTIVATIONS
-        and type(values["projection_size"]) is int
-        and 0 <= values["projection_size"] <= LARGEST_INT32
-        and type(values["normalize"]) is bool
-    ):
-        names = ", ".join(SENTENCE_EMBEDDING)
-        raise UserError(f"sentence_embedding must have {names}; got {shortened(own)}")
-
-
 def _is_list_of_names(value: Any) -> bool:
-    """Whether a value from a file is a list of strings."""
     return isinstance(value, list) and all(isinstance(name, str) for name in value)
+
+
+def _gives_labels(value: Any) -> bool:
+    if not isinstance(value, dict) or set(value) != set(map(str, range(len(value)))):
+        return False
+    return _is_list_of_names(list(value.values()))
+
+
+def _is_sentence_embedding(value: Any) -> bool:
+    if not isinstance(value, dict) or not value.keys() <= SENTENCE_EMBEDDING.keys():
+        return False
+    how = {**SENTENCE_EMBEDDING, **value}
+    is_known = how["pooling"] in POOLINGS
+    is_known &= how["projection_activation"] in PROJECTION_ACTIVATIONS
+    size = how["projection_size"]
+    return is_known and type(size) is int and size >= 0 and type(how["normalize"]) is bool
+
+
+# The kept keys that have a meaning here: a check, and what is expected. null is treated as absent.
+_WITH_MEANING: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "finetuning_task": (lambda value: isinstance(value, str), "be a name"),
+    "architectures": (_is_list_of_names, "be a list of names"),
+    "id2label": (_gives_labels, 'give a name to each of "0", "1", "2", ...'),
+    "sentence_embedding": (_is_sentence_embedding, f"have {', '.join(SENTENCE_EMBEDDING)}"),
+}
+
+
+def _check_foreign(values: Mapping[str, Any]) -> None:
+    for key, (is_right, expected) in _WITH_MEANING.items():
+        if (value := values.get(key)) is not None and not is_right(value):
+            raise UserError(f"{key} must {expected}; got {shortened(value)}")
 
 
 def where_released(name: str) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import tensorflow as tf
 import tf_keras
-from tensorflow.python.ops.resource_variable_ops import UninitializedVariable
 
 from albert_tf.model.activations import function_of
 from albert_tf.model.config import AlbertConfig
@@ -24,6 +23,7 @@ from albert_tf.model.encoder import (
     training_seed,
 )
 from albert_tf.model.inputs import checked_inputs
+from albert_tf.model.pooling import POOLINGS
 
 
 class MaskedLmHead(tf_keras.layers.Layer):
@@ -377,8 +377,8 @@ class AlbertForSpanOrNone(ModelWithHead):
 class AlbertForEmbedding(ModelWithHead):
     """Encoder whose last hidden states become one vector for each text; `AlbertConfig.sentence_embedding` says how.
 
-    They are pooled (`mean` over the tokens with [CLS] and [SEP], the vector of [CLS], or the `max` of each value),
-    projected to `projection_size` values unless it is 0, and divided by their length if `normalize` is true.
+    They are pooled (`pooling.py`), projected to `projection_size` values unless it is 0, and divided by their length if
+    `normalize` is true.
 
     Attributes:
       cuts_padding: whether each column of texts [B, C, L] is cut to its own longest text, which XLA cannot compile.
@@ -436,16 +436,11 @@ class AlbertForEmbedding(ModelWithHead):
 
     def _pooled(self, hidden_BLD, mask_BL):
         hidden_BLD = tf.cast(hidden_BLD, tf.float32)
-        pooling = self.config.sentence_embedding["pooling"]
-        if pooling == "cls":
-            return hidden_BLD[:, 0]
         if mask_BL is None:
             mask_BL = tf.ones(tf.shape(hidden_BLD)[:2])
         mask_BL1 = tf.cast(mask_BL, tf.float32)[:, :, None]
-        if pooling == "max":
-            return tf.reduce_max(hidden_BLD * mask_BL1 - 1e9 * (1.0 - mask_BL1), axis=1)
-        count_B1 = tf.maximum(tf.reduce_sum(mask_BL1, axis=1), 1.0)
-        return tf.reduce_sum(hidden_BLD * mask_BL1, axis=1) / count_B1
+        pooling = POOLINGS[self.config.sentence_embedding["pooling"]]
+        return pooling.pool(tf, hidden_BLD, mask_BL1)
 
     def _head_layers(self):
         return {self.head_prefix: self.projection} if self.projection else {}
@@ -499,10 +494,6 @@ MODEL_CLASSES = {cls.__name__: cls for cls in ModelWithHead.__subclasses__()}  #
 
 def variable_shapes(model_class: type[ModelWithHead], config: AlbertConfig) -> dict[str, tuple]:
     """The shapes of a model's variables by released name; the model is made without memory for their values."""
-
-    def uninitialized(_, *, name, shape, dtype, trainable, **_ignored):
-        return UninitializedVariable(name=name, shape=shape, dtype=dtype, trainable=trainable)
-
-    with tf.variable_creator_scope(uninitialized):
+    with tf.Graph().as_default():
         variables = model_class(config, dtype="float32").named_variables()
     return {name: tuple(variable.shape) for name, variable in variables.items()}

@@ -25,6 +25,7 @@ from albert_tf.model.encoder import (
     LayerNorm,
 )
 from albert_tf.model.heads import ModelWithHead, ScoreHead
+from albert_tf.model.pooling import POOLINGS
 from albert_tf.serving import comparison, quantization
 from albert_tf.serving.onnx_model import INPUTS, MASKED_LM, MODEL, PRETRAINED_OUTPUTS, OnnxModel
 from albert_tf.serving.parts import parts_without
@@ -413,18 +414,7 @@ def _add_embedding(graph: _Graph, model: heads.AlbertForEmbedding) -> None:
     hidden_BLD = _encoded(graph, model.encoder, *INPUTS)
     mask_BL = graph.op("Cast", INPUTS[1], to=TensorProto.FLOAT)
     mask_BL1 = graph.op("Unsqueeze", mask_BL, graph.integers(2))
-    masked_BLD = graph.op("Mul", hidden_BLD, mask_BL1)
-    if how["pooling"] == "cls":
-        vectors_BD = graph.first(hidden_BLD)
-    elif how["pooling"] == "max":
-        padding_BL1 = graph.op("Sub", graph.number(1), mask_BL1)
-        penalty_BL1 = graph.op("Mul", padding_BL1, graph.number(-1e9))
-        masked_BLD = graph.op("Add", masked_BLD, penalty_BL1)
-        vectors_BD = graph.op("ReduceMax", masked_BLD, one, keepdims=0)
-    else:
-        count_B1 = graph.op("ReduceSum", mask_BL1, one, keepdims=0)
-        total_BD = graph.op("ReduceSum", masked_BLD, one, keepdims=0)
-        vectors_BD = graph.op("Div", total_BD, graph.op("Max", count_B1, graph.number(1)))
+    vectors_BD = POOLINGS[how["pooling"]].add_onnx(graph, hidden_BLD, mask_BL1)
     if model.projection:
         vectors_BD = graph.dense(model.projection, vectors_BD)
         if how["projection_activation"] == "tanh":

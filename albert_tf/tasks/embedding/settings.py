@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from albert_tf.core.settings import Settings, setting
-from albert_tf.model.config import POOLINGS, SENTENCE_EMBEDDING
+from albert_tf.model.config import SENTENCE_EMBEDDING
+from albert_tf.model.pooling import POOLINGS
 from albert_tf.tasks.settings import FineTuningConfig, FineTuningRunConfig, files_setting
 
 # Loss -> kind of its evaluation, if no other is chosen.
@@ -57,7 +58,7 @@ class EmbeddingConfig(FineTuningConfig):
     pooling: str = setting(
         str(SENTENCE_EMBEDDING["pooling"]),
         "How a vector is made of the last hidden states: their mean, that of [CLS], or the maximum of each value.",
-        choices=POOLINGS,
+        choices=tuple(POOLINGS),
         of_model="fixed",
     )
     projection_size: int = setting(
