@@ -84,12 +84,37 @@ def _correlation(name: str, predictions: np.ndarray, labels: np.ndarray) -> floa
     return function(predictions.astype(np.float64), labels.astype(np.float64)).statistic
 
 
-METRICS: Mapping[str, Metric] = MappingProxyType(
-    {
-        function.__name__: function
-        for function in (accuracy, matthews, f1, macro_f1, pearson, spearman)
-    }
+@_finite
+def auc(probabilities: np.ndarray, labels: np.ndarray) -> float:
+    """Area under the ROC curve; of more than two labels, the mean of each label against the others.
+
+    Probabilities are float [examples, C], labels int [examples].
+    """
+    if probabilities.shape[1] == 2:
+        return sklearn_metrics().roc_auc_score(labels, probabilities[:, 1])
+    options = {"multi_class": "ovr", "labels": np.arange(probabilities.shape[1])}
+    return sklearn_metrics().roc_auc_score(labels, probabilities, **options)
+
+
+# The metrics of classification by name (`--metrics`): of labels, of probabilities, of scores.
+_OF_LABELS, _OF_PROBABILITIES, _OF_SCORES = (
+    MappingProxyType({function.__name__: function for function in functions})
+    for functions in ((accuracy, macro_f1, matthews, f1), (auc,), (pearson, spearman))
 )
+METRICS: Mapping[str, Metric] = MappingProxyType({**_OF_LABELS, **_OF_PROBABILITIES, **_OF_SCORES})
+
+
+def names_for(*, is_regression: bool) -> tuple[str, ...]:
+    """Names of the metrics that labels or scores can have; the first two are the defaults of one's own tables."""
+    return tuple(_OF_SCORES if is_regression else {**_OF_LABELS, **_OF_PROBABILITIES})
+
+
+def measured(
+    name: str, answers: np.ndarray, labels: np.ndarray, probabilities: np.ndarray | None
+) -> float:
+    """The value of a metric, for labels or scores [examples] and, of labels, their probabilities [examples, C]."""
+    predictions = probabilities if name in _OF_PROBABILITIES else answers
+    return METRICS[name](np.asarray(predictions), labels)
 
 
 # --- Errors ---

@@ -4,12 +4,13 @@ C is the number of labels. An example gets a label if the label's probability is
 probabilities are float [examples, C], predictions bool [examples, C], and truths 1 or 0, int [examples, C].
 """
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from albert_tf.core.errors import UserError, shortened
+from albert_tf.core.errors import UserError
 from albert_tf.core.tables import aligned
 from albert_tf.formats.description import THRESHOLDS
 from albert_tf.tasks.metrics import sklearn_metrics
@@ -34,81 +35,55 @@ def best_thresholds(probabilities: np.ndarray, truths: np.ndarray) -> np.ndarray
 
 
 def _best_threshold(probabilities: np.ndarray, truths: np.ndarray) -> np.float32:
-    order = np.argsort(-probabilities, kind="stable")
-    sorted_probabilities = probabilities[order].astype(np.float64)
-    # Numbers of true positives if the first 1, 2, ... examples are given the label.
-    hits = np.cumsum(truths[order])
-    scores = 2 * hits / (np.arange(1, len(order) + 1) + hits[-1])
-    following = np.append(sorted_probabilities[1:], 0.0)
-    middles = ((sorted_probabilities + following) / 2).astype(np.float32)
-    # If two probabilities are neighboring float numbers, their middle is rounded to one of them, possibly the lower
-    # one.
-    middles = np.where(middles > following, middles, sorted_probabilities).astype(np.float32)
-    is_last_of_equals = np.append(np.diff(sorted_probabilities) < 0, True)
-    scores = np.where(is_last_of_equals, scores, -1.0)
-    best = np.flatnonzero(scores == scores.max())
+    precision, recall, values = sklearn_metrics().precision_recall_curve(truths, probabilities)
+    scores = 2 * precision * recall / np.maximum(precision + recall, 1e-9)
+    lower = np.append(0.0, values[:-1])
+    middles = ((values.astype(np.float64) + lower) / 2).astype(np.float32)
+    # If two probabilities are neighboring float numbers, their middle may be rounded to the lower one.
+    middles = np.where(middles > lower, middles, values)
+    (best,) = np.nonzero(scores[:-1] > scores[:-1].max() - 1e-9)
     return middles[best[np.argmin(np.abs(middles[best] - DEFAULT_THRESHOLD))]]
 
 
-def thresholds_of(task: Mapping[str, Any], labels: Sequence[str], source: str) -> np.ndarray | None:
+def thresholds_of(task: Mapping[str, Any], labels: Sequence[str]) -> np.ndarray | None:
     """The thresholds saved with a finished model, float32 [C]; None if it has none."""
     values = task.get(THRESHOLDS)
-    if values is None:
-        return None
-    is_complete = isinstance(values, dict) and set(values) == set(labels)
-    numbers = values.values() if is_complete else ()
-    if not is_complete or not all(type(v) in (int, float) and 0 <= v <= 1 for v in numbers):
-        raise UserError(
-            f"{source}: {THRESHOLDS} must give a number from 0 to 1 to each label, got {shortened(values)}"
-        )
-    return np.array([values[label] for label in labels], np.float32)
+    return None if values is None else np.array([values[label] for label in labels], np.float32)
 
 
 def usable_thresholds(task: Mapping[str, Any], labels: Sequence[str]) -> np.ndarray:
     """The thresholds of a finished model, float32 [C]; 0.5 if it has none."""
-    own = thresholds_of(task, labels, "the model")
+    own = thresholds_of(task, labels)
     return np.full(len(labels), DEFAULT_THRESHOLD, np.float32) if own is None else own
 
 
 def label_scores(predictions: np.ndarray, truths: np.ndarray) -> dict[str, np.ndarray]:
     """`precision`, `recall` and `f1` of each label, float [C]; NaN where the formula is 0 / 0."""
-    hits = (predictions & (truths == 1)).sum(axis=0)
-    predicted, true = predictions.sum(axis=0), truths.sum(axis=0)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return {
-            "precision": hits / predicted,
-            "recall": hits / true,
-            "f1": 2 * hits / (predicted + true),
-        }
+    values = sklearn_metrics().precision_recall_fscore_support(
+        truths, predictions, zero_division=np.nan
+    )
+    return dict(zip(("precision", "recall", "f1"), values[:3], strict=True))
 
 
 def f1_scores(predictions: np.ndarray, truths: np.ndarray) -> dict[str, float]:
     """`micro_f1` over all decisions; `macro_f1`, the mean over labels that occur as prediction or truth (0 if none)."""
-    of_all = label_scores(predictions.reshape(-1, 1), truths.reshape(-1, 1))["f1"]
-    of_labels = label_scores(predictions, truths)["f1"]
-    return {"micro_f1": _mean(of_all), "macro_f1": _mean(of_labels)}
+    f1 = functools.partial(sklearn_metrics().f1_score, truths, predictions, zero_division=np.nan)
+    names = ("micro", "macro")
+    return {f"{name}_f1": float(np.nan_to_num(f1(average=name))) for name in names}
 
 
 def average_precisions(probabilities: np.ndarray, truths: np.ndarray) -> dict[str, float]:
     """`micro_average_precision` of all decisions, `macro_average_precision` of the labels that at least one example
-    has.
+    has; 0 if none has any.
 
     The average precision of a label is a mean over the examples that have it: each contributes the precision among the
-    examples with at least its probability. Equal probabilities count as one step (scikit-learn's
-    average_precision_score).
+    examples with at least its probability. Equal probabilities count as one step.
     """
-    columns = np.flatnonzero(truths.sum(axis=0))
-    of_labels = [
-        sklearn_metrics().average_precision_score(truths[:, label], probabilities[:, label])
-        for label in columns
-    ]
-    micro = 0.0
-    if len(columns):
-        micro = sklearn_metrics().average_precision_score(truths.ravel(), probabilities.ravel())
-    return {
-        "micro_average_precision": float(micro),
-        "macro_average_precision": _mean(np.array(of_labels)),
-    }
+    score = sklearn_metrics().average_precision_score
+    given = truths.any(axis=0)
+    macro = score(truths[:, given], probabilities[:, given]) if given.any() else 0.0
+    micro = score(truths.ravel(), probabilities.ravel()) if given.any() else 0.0
+    return {"micro_average_precision": float(micro), "macro_average_precision": float(macro)}
 
 
 def scores(
@@ -121,12 +96,6 @@ def scores(
         **f1_scores(probabilities >= DEFAULT_THRESHOLD, truths),
         **{f"{name}_thresholds": value for name, value in chosen.items()},
     }
-
-
-def _mean(values: np.ndarray) -> float:
-    """The mean of the values that are numbers; 0 if none is."""
-    numbers = values[~np.isnan(values)]
-    return float(numbers.mean()) if len(numbers) else 0.0
 
 
 # --- Reports ---

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from albert_tf.core.settings import Settings, setting
+from albert_tf.tasks.metrics import METRICS, names_for
 from albert_tf.tasks.settings import FineTuningRunConfig, OneAnswerConfig, files_setting
 from albert_tf.training.settings import numbers_by_name
 
@@ -66,6 +67,11 @@ class ClassifierConfig(OneAnswerConfig):
         choices=("classification", "regression"),
         of_model="fixed",
     )
+    metrics: str = setting(
+        "",
+        f"Metrics of --task_name=tsv, separated by commas, of {', '.join(METRICS)}; the first selects the best"
+        " checkpoint. By default accuracy and macro_f1, of scores pearson and spearman.",
+    )
     label_separator: str = setting(
         "",
         "Text between the labels of an example, such as a comma, of --task_name=tsv. If given, an example has any"
@@ -97,6 +103,11 @@ class ClassifierConfig(OneAnswerConfig):
             self.refuse("task_name", f"must be one of {', '.join(known)}; got {self.task_name!r}")
         if self.pair_ranking and self.task_key not in RANKED_TASKS:
             self.refuse("pair_ranking", f"is for QNLI and WNLI, not {self.task_name}")
+        unknown = {*self.metric_names} - {*names_for(is_regression=self._has_scores)}
+        if unknown or (self.metrics and (self.task_key != OWN_TASK or self.label_separator)):
+            names = ", ".join(names_for(is_regression=self._has_scores))
+            reason = f"={self.metrics}: is for --task_name=tsv with one label per text; known are {names}"
+            self.refuse("metrics", reason)
         if self.label_separator:
             self._check_separator()
         if self.class_weights:
@@ -130,6 +141,12 @@ class ClassifierConfig(OneAnswerConfig):
     @property
     def _has_scores(self) -> bool:
         return self.kind == "regression" or self.task_key in SCORED_TASKS
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        """The names in --metrics, or the defaults."""
+        given = tuple(filter(None, map(str.strip, self.metrics.split(","))))
+        return given or names_for(is_regression=self._has_scores)[:2]
 
     @property
     def task_key(self) -> str:

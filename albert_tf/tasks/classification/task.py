@@ -87,10 +87,8 @@ class ClassificationTask(TextTask, LabelTask):
         self.label_column = self.source.label_columns[0]
         if self.source.glue:
             self.metric_names = self.source.glue.metrics
-        elif self.is_regression:
-            self.metric_names = ("pearson", "spearman")
         else:
-            self.metric_names = ("accuracy", "macro_f1")
+            self.metric_names = config.metric_names
         self.best_metric = self.metric_names[0]
 
     # --- Training ---
@@ -157,14 +155,19 @@ class ClassificationTask(TextTask, LabelTask):
         In a task with groups, the first metric is that of the first group (MNLI: matched, as in the paper).
         """
         answers, labels = self._answers(members), self._column("eval", self.label_column)
+        probabilities = answers
+        if not self.is_regression:
+            probabilities = self._averaged(members, "probabilities", "eval")
         groups = np.array([example.group for example in self.items["eval"]])
         names = list(dict.fromkeys(groups))
         results = {}
         for metric in self.metric_names:
             for name in names:
-                of_group = groups == name
+                own = groups == name
                 key = metric if name == names[0] else f"{metric}_{name}"
-                results[key] = metrics.METRICS[metric](answers[of_group], labels[of_group])
+                results[key] = metrics.measured(
+                    metric, answers[own], labels[own], probabilities[own]
+                )
         return results
 
     def collapsed(self, members: Sequence[Predictions]) -> str:
@@ -231,8 +234,8 @@ class MultiLabelTask(TextTask):
         # A finished model keeps its thresholds: an evaluation must not choose them by the labels that score it.
         self._fixed_thresholds = None
         if self._weights and not run.do_train and not config.ensemble:
-            task, source = self._weights.task_settings, self._weights.source
-            self._fixed_thresholds = multi_label.thresholds_of(task, self.labels, source)
+            settings = self._weights.task_settings
+            self._fixed_thresholds = multi_label.thresholds_of(settings, self.labels)
         self._thresholds = self._fixed_thresholds  # the thresholds of the last evaluation
 
     # --- Training ---
