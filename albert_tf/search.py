@@ -9,7 +9,6 @@ or the texts change. docs/embeddings.md shows how to train both models.
 """
 
 import dataclasses
-import importlib.util
 import sys
 
 from albert_tf.core import flags
@@ -26,12 +25,6 @@ class SearchSettings(InteractiveSettings):
     corpus: str = files_setting("File of texts, one per line; or a table.", required=True)
     text_column: str = setting("", "Column with the texts, if --corpus is a table with a header.")
     top_k: int = setting(10, "Number of texts that answer a query.", minimum=1)
-    index: str = setting(
-        "exact",
-        "Search: exact compares a query with every text; faiss is approximate, and faster from about a million texts"
-        " on.",
-        choices=("exact", "faiss"),
-    )
     rerank: str = files_setting(
         "A classifier of pairs of query and text, with one score or two labels, which orders the best texts again."
     )
@@ -39,8 +32,6 @@ class SearchSettings(InteractiveSettings):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.index == "faiss" and not importlib.util.find_spec("faiss"):
-            self.refuse("index", "=faiss needs the package faiss: pip install faiss-cpu")
         if self.rerank and self.rerank_top < self.top_k:
             self.refuse("rerank_top", f"={self.rerank_top} must be at least --top_k={self.top_k}")
 
@@ -58,7 +49,6 @@ def main(settings: SearchSettings) -> None:
         texts,
         places,
         top_k=settings.top_k,
-        index=settings.index,
         reranker=reranker,
         rerank_top=settings.rerank_top,
     )

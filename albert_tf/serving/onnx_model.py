@@ -58,8 +58,6 @@ class OnnxModel:
       contents: the files, by path or content, under their usual names.
     """
 
-    is_on_cpu = True
-
     def __init__(self, contents: Mapping[str, str | bytes], config: AlbertConfig):
         self.config = config
         self._contents = contents

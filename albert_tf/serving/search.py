@@ -5,7 +5,7 @@ import io
 import json
 import sys
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,9 +19,6 @@ from albert_tf.tasks.embedding.predictor import Embedder
 from albert_tf.tasks.predictor import Predictor
 
 _TEXTS_AT_A_TIME = 2048
-_MANY_TEXTS = 1_000_000
-# Of faiss's graph: links of a vector; vectors that a query looks at.
-_NEIGHBORS, _CANDIDATES = 32, 256
 
 
 class Search(Predictor):
@@ -30,8 +27,6 @@ class Search(Predictor):
     Args:
       corpus: path of the file that the texts are from; their vectors are kept beside it.
       places: for each text its line or row in the file.
-      index: "exact", or "faiss" for a graph of neighbors, which is faster from about a million texts on, and
-        approximate.
       reranker: a model that scores pairs of query and text; it orders the best `rerank_top` texts again.
     """
 
@@ -46,7 +41,6 @@ class Search(Predictor):
         places: Sequence[int],
         *,
         top_k: int = 10,
-        index: str = "exact",
         reranker: Predictor | None = None,
         rerank_top: int = 50,
     ):
@@ -65,14 +59,7 @@ class Search(Predictor):
         )
         self._embedder, self._texts, self._places = embedder, texts, places
         self._top_k, self._reranker, self._rerank_top = top_k, reranker, rerank_top
-        path = f"{corpus}.{model_hash(embedder)[:16]}"
-        key = hashlib.sha256(json.dumps(list(texts)).encode()).hexdigest()
-        vectors = _kept(f"{path}.vectors", key, lambda: _embedded(embedder, texts))
-        self._nearest: Callable = lambda queries, number: nearest(queries, vectors, number)
-        if index == "faiss":
-            self._nearest = _graph(vectors, f"{path}.faiss", key)
-        elif len(texts) > _MANY_TEXTS:
-            print(f"{len(texts):,} texts: --index=faiss answers faster", file=sys.stderr)
+        self._vectors = _kept(f"{corpus}.{model_hash(embedder)[:16]}.vectors", embedder, texts)
 
     def check(self, item):
         text = item.get("query", item.get("text")) if isinstance(item, dict) else item
@@ -85,11 +72,12 @@ class Search(Predictor):
         number = self._rerank_top if self._reranker else self._top_k
         queries = unit_length(self._embedder.embed(examples))
         answers = []
-        for query, rows, scores in zip(examples, *self._nearest(queries, number), strict=True):
+        for query, rows, scores in zip(
+            examples, *nearest(queries, self._vectors, number), strict=True
+        ):
             found: list[dict[str, Any]] = [
                 {"score": float(score), "line": self._places[row], "text": self._texts[row]}
                 for row, score in zip(rows, scores, strict=True)
-                if row >= 0  # -1: faiss found fewer
             ]
             if self._reranker:
                 again = self._reranker.rank(query, [one["text"] for one in found])
@@ -98,8 +86,7 @@ class Search(Predictor):
         return answers
 
     def shown(self, answer):
-        rows = [f"{one['score']:6.3f}  {one['text']}" for one in answer["results"]]
-        return "\n".join(rows)
+        return "\n".join(f"{one['score']:6.3f}  {one['text']}" for one in answer["results"])
 
     def remarks(self):
         return self._embedder.remarks()
@@ -107,10 +94,9 @@ class Search(Predictor):
 
 def model_hash(predictor: Predictor) -> str:
     """A hash of everything that vectors depend on: the model's values, its vocabulary and the maximum length."""
-    config = predictor.model.config
     about = {
         "class": type(predictor.model).__name__,
-        **config.to_dict(),
+        **predictor.model.config.to_dict(),
         **predictor.tokenizer.cleaning,
         "vocabulary": predictor.tokenizer.sha256,
         "max_seq_length": predictor.task_settings["max_seq_length"],
@@ -122,8 +108,16 @@ def model_hash(predictor: Predictor) -> str:
     return digest.hexdigest()
 
 
-def _embedded(embedder: Embedder, texts: Sequence[str]) -> np.ndarray:
-    """The vectors of texts, of length 1."""
+def _kept(path: str, embedder: Embedder, texts: Sequence[str]) -> np.ndarray:
+    """The vectors of texts, of length 1, from a file with the same texts; otherwise they are made and written there."""
+    key = hashlib.sha256(json.dumps(list(texts)).encode()).hexdigest()
+    if files.exists(path):
+        try:
+            with np.load(io.BytesIO(files.read_bytes(path)), allow_pickle=False) as file:
+                if file["key"] == key:
+                    return file["values"]
+        except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile):
+            pass  # not written by this program
     parts = []
     # Standard output is for the answers.
     shown = Progress("texts", len(texts), unit="texts", seconds_between_lines=5, file=sys.stderr)
@@ -131,43 +125,11 @@ def _embedded(embedder: Embedder, texts: Sequence[str]) -> np.ndarray:
         for start in range(0, len(texts), _TEXTS_AT_A_TIME):
             parts.append(unit_length(embedder.embed(texts[start : start + _TEXTS_AT_A_TIME])))
             progress.update(min(start + _TEXTS_AT_A_TIME, len(texts)))
-    return np.concatenate(parts)
-
-
-def _kept(path: str, key: str, make: Callable[[], np.ndarray]) -> np.ndarray:
-    """The array in a file that was made with the same key; otherwise it is made and written there."""
+    values, content = np.concatenate(parts), io.BytesIO()
+    np.savez(content, key=np.array(key), values=values)
     try:
-        with np.load(io.BytesIO(files.read_bytes(path)), allow_pickle=False) as file:
-            if file["key"] == key:
-                return file["values"]
-    # NotImplementedError: a damaged file that seems to be encrypted.
-    except (UserError, ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile, RuntimeError):
-        pass  # there is none, or it is damaged
-    values = make()
-    file = io.BytesIO()
-    np.savez(file, key=np.array(key), values=values)
-    try:
-        files.write_bytes(path, file.getvalue())
+        files.write_bytes(path, content.getvalue())
     except OSError as error:
         reason = f"so it is made again each time: {first_line(error)}"
         print(f"{path} cannot be written, {reason}", file=sys.stderr)
     return values
-
-
-def _graph(vectors: np.ndarray, path: str, key: str) -> Callable:
-    """The search of `nearest` in a graph of neighbors of faiss (arXiv 1603.09320)."""
-    import faiss
-
-    def make() -> np.ndarray:
-        index = faiss.IndexHNSWFlat(vectors.shape[1], _NEIGHBORS, faiss.METRIC_INNER_PRODUCT)
-        index.add(vectors)
-        return faiss.serialize_index(index)
-
-    index = faiss.deserialize_index(_kept(path, key, make))
-    index.hnsw.efSearch = _CANDIDATES
-
-    def search(queries: np.ndarray, number: int) -> tuple[np.ndarray, np.ndarray]:
-        scores, rows = index.search(queries, min(number, len(vectors)))
-        return rows, scores
-
-    return search

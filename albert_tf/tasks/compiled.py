@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.model import device
 from albert_tf.model.early_exit import EarlyExit, outputs_with_patience
 from albert_tf.model.heads import ModelWithHead
 
@@ -21,11 +20,6 @@ class Compiled:
         self.model = model
         self._early_exit = early_exit
         self.in_graph = tf.function(self._call)
-
-    @property
-    def is_on_cpu(self) -> bool:
-        """Whether batches use the memory of this machine."""
-        return device.target_device() == "CPU"
 
     def __call__(self, features: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         specs = {

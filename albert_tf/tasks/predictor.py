@@ -5,7 +5,6 @@ JSON can contain. The same functions as in training make the features, so the an
 """
 
 import abc
-import math
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,13 +12,11 @@ from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
-from albert_tf.core import memory
 from albert_tf.core.errors import UserError, shortened
 from albert_tf.core.settings import Settings
 from albert_tf.data.feature_table import FeatureTable
 from albert_tf.data.tables import cell
 from albert_tf.model.config import AlbertConfig
-from albert_tf.model.memory import inference_bytes
 from albert_tf.tasks.sequences import cut_report
 from albert_tf.text.tokenizer import Tokenizer
 
@@ -39,10 +36,6 @@ class Model(Protocol):
 
 class Compute(Protocol):
     """The outputs of a model for a batch of features, all arrays."""
-
-    @property
-    def is_on_cpu(self) -> bool:
-        """Whether batches use the memory of this machine."""
 
     def __call__(self, features: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]: ...
 
@@ -97,7 +90,6 @@ class Predictor(abc.ABC):
         self._uncut_lengths: dict[str, Counter] = defaultdict(Counter)
         self._num_texts = self._num_empty = 0
         self._has_warned = False
-        self._checked_size = 0  # tokens of the largest batch for which there was memory
 
     def predict(self, items: Iterable[Item]) -> list[Answer]:
         """The answers to items, in their order; the keys of an answer depend on the kind of model.
@@ -190,13 +182,6 @@ class Predictor(abc.ABC):
 
     def run(self, features: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The model's outputs for a batch."""
-        *rows, length = features["input_ids"].shape
-        size = math.prod(rows)
-        if size * length > self._checked_size and self.compute.is_on_cpu:
-            self._checked_size = size * length
-            needed = inference_bytes(self.model.config, size, length)
-            what = f"a prediction of {size} x {length} tokens"
-            memory.require(needed, what, "lower --batch_size or --max_seq_length")
         return self.compute(features)
 
     def outputs(self, table: FeatureTable) -> dict[str, np.ndarray]:

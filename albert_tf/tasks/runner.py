@@ -40,8 +40,7 @@ def run(definition: registry.TaskDefinition, description: str = "") -> None:
     registry.register(definition)
 
     def main(run, optimizer, config) -> None:
-        _check_files(definition, config, run)
-        # Imported here, so that a wrong flag or file is an error before TensorFlow is loaded.
+        # Imported here, so that a wrong flag is an error before TensorFlow is loaded.
         from albert_tf.tasks import repeated_runs
 
         repeated_runs.fine_tune(registry.resolve(definition.task), config, run, optimizer)
@@ -55,14 +54,6 @@ def run(definition: registry.TaskDefinition, description: str = "") -> None:
         defaults=functools.partial(defaults, definition),
         most_used=_MOST_USED,
     )
-
-
-def _check_files(definition: registry.TaskDefinition, config: Any, run: Any) -> None:
-    """Reads the data once, so that a wrong file is an error before TensorFlow is loaded."""
-    path = model_of({**config.to_dict(), **run.to_dict()})
-    is_known = "://" not in path and describe(path).task_name not in definition.names
-    source = registry.resolve(definition.source)(config)
-    source.check_files(config.splits_to_read(run), has_labels=not is_known)
 
 
 def defaults(

@@ -4,11 +4,9 @@ A source needs neither a model nor TensorFlow, so worker processes start fast.
 """
 
 import abc
-import contextlib
 import dataclasses
-import io
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from albert_tf.core.workers import Workers
@@ -49,22 +47,6 @@ class Source(abc.ABC):
     @abc.abstractmethod
     def read(self, split: str) -> Sequence[Any] | None:
         """The items of "train", "eval" or "predict"; None if no file is given."""
-
-    def check_files(self, splits: Iterable[str], *, has_labels: bool) -> None:
-        """Reads the files of splits and forgets them, so that a wrong one is a UserError before TensorFlow is loaded.
-
-        Args:
-          splits: in the order "train", "eval", "predict".
-          has_labels: whether the model to start from may have labels besides those of the training data.
-        """
-        paths = [getattr(self.config, flag, "") for flag in ("data_dir", *FILE_FLAGS.values())]
-        if any("://" in path for path in paths):
-            return  # TensorFlow reads them
-        with contextlib.redirect_stdout(io.StringIO()):  # it is printed when they are read again
-            for split in splits:
-                labels = self.labels
-                self.read(split)
-                self.labels = labels if has_labels else self.labels
 
     def file(self, split: str) -> str:
         """The file of a split, or the folder of the task's files, as it was given."""

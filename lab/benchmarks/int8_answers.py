@@ -214,8 +214,6 @@ class OpenVino(onnx_model.OnnxModel):
 class _SavedModel:
     """An export that computes ids."""
 
-    is_on_cpu = True
-
     def __init__(self, path: str, predictor: Predictor):
         import tensorflow as tf
         import tensorflow_text  # noqa: F401  (the export uses its operations)
@@ -228,8 +226,6 @@ class _SavedModel:
 
 class _TFLite:
     """A TFLite file, which takes one sequence of the maximum length."""
-
-    is_on_cpu = True
 
     def __init__(self, path: str, predictor: Predictor):
         from albert_tf.serving import tflite

@@ -1,4 +1,7 @@
-"""Folders of sentence-transformers: written, read, compared with the real library, and what is rejected."""
+"""Folders of sentence-transformers: written, read, compared with the real library, and what is rejected.
+
+Covers: model/pooling.py.
+"""
 
 import json
 

@@ -153,3 +153,26 @@ def test_rows_without_text_are_counted(tmp_path, capsys):
     path = write(tmp_path / "own.csv", 'text,b\n"",x\n a,y\n" ",z\n')
     assert len(own(path, text_columns=["text", "b"])) == 3
     assert capsys.readouterr().out.endswith("2 of 3 rows have no text in column 'text'\n")
+
+
+WRONG = {  # the column of labels -> what the line says about it
+    "good good": "expected two labels or more in column 'y', got only 'good'",
+    "good \t": ":3: has no label in column 'y'",
+    "good;x good;;bad": ":3: expected labels with ';' between them, got 'good;;bad'",
+    "good good, bad": "every row has one label in column 'y', such as ",
+    "1 nan": ":3: expected a number as score, got 'nan'",
+    "1 1,5": ":3: expected a number as score, got '1,5'",
+}
+
+
+@pytest.mark.parametrize("labels", WRONG)
+def test_wrong_labels_are_named_in_one_line(tmp_path, labels):
+    rows = "".join(f"text\t{label}\n" for label in labels.split(" "))
+    path = write(tmp_path / "own.tsv", f"text\ty\n{rows.replace(chr(9) * 2, chr(9))}")
+    separator = ";" if ";" in labels or "," in labels else ""
+    with pytest.raises(UserError) as caught:
+        if labels.startswith("1"):
+            own(path, label_column="y")
+        find_labels(str(path), label_column="y", label_separator=separator, flag="f")
+    line = str(caught.value)
+    assert WRONG[labels] in line and len(line.splitlines()) == 1 and str(path) in line

@@ -8,7 +8,6 @@ import io
 import json
 
 import numpy as np
-import pandas
 import pytest
 import tensorflow as tf
 
@@ -93,14 +92,6 @@ def test_a_pretrained_model_embeds_with_the_mean_of_its_tokens(tiny_pretrained):
     np.testing.assert_allclose(mean({"input_ids": ids})["embedding"], expected, atol=1e-6)
 
 
-def test_texts_of_a_column_have_their_places(embedder, reranker):
-    """The index of a pandas column is no place in it."""
-    column = pandas.Series(CORPUS).sort_values(ascending=False)[1:]
-    for model in (embedder, load_predictor(reranker)):
-        assert model.rank("a dog", column) == model.rank("a dog", list(column))
-        assert model.rank("a dog", iter(CORPUS)) == model.rank("a dog", CORPUS)
-
-
 @pytest.mark.parametrize("texts", ["anna", [3], b"anna", None, {"anna": 1}])
 def test_what_is_no_list_of_texts_is_named(embedder, texts):
     with pytest.raises(UserError, match="expected a list of texts; got"):
@@ -171,23 +162,6 @@ def test_search_finds_the_nearest_and_keeps_their_vectors(embedder, corpus, monk
     assert list(corpus.parent.glob("corpus.txt.*.vectors")) == kept
 
 
-def test_texts_with_line_ends_are_not_those_of_their_lines(embedder, corpus):
-    for texts in (["anna\nbert", "carl"], ["anna", "bert", "carl"]):
-        found = searching.Search(embedder, str(corpus), texts, [*range(len(texts))])
-        (answer,) = found.predict(["bert"])
-        assert sorted(one["text"] for one in answer["results"]) == sorted(texts)
-
-
-def test_rows_that_a_graph_did_not_find_are_left_out(embedder, corpus, monkeypatch):
-    def graph(vectors, path, key):
-        return lambda queries, number: (np.array([[4, -1, -1]]), np.array([[0.5, -9.0, -9.0]]))
-
-    monkeypatch.setattr(searching, "_graph", graph)
-    found = searching.Search(embedder, str(corpus), CORPUS, [*range(6)], top_k=3, index="faiss")
-    (answer,) = found.predict(["bert"])
-    assert answer["results"] == [{"score": 0.5, "line": 4, "text": CORPUS[4]}]
-
-
 def test_another_model_or_length_has_another_hash(embedder, folder, tiny_pretrained):
     models = [embedder, load_predictor(folder, max_seq_length=9), load_predictor(tiny_pretrained)]
     assert len({searching.model_hash(model) for model in models}) == 3
@@ -218,18 +192,6 @@ def test_a_reranker_orders_the_best(embedder, reranker, corpus):
     ranked = {one["index"]: one["score"] for one in model.rank("red house", texts)}
     for number, one in enumerate(scores):
         assert ranked[number] == pytest.approx(one["score"], abs=1e-6)
-
-
-def test_faiss_finds_what_the_exact_search_finds(embedder, corpus):
-    pytest.importorskip("faiss")
-    texts, places = read_corpus(str(corpus))
-    queries = ["anna", "red", "who left the house ?"]
-    exact = searching.Search(embedder, str(corpus), texts, places, top_k=2).predict(queries)
-    for _ in range(2):  # made, then read
-        graph = searching.Search(embedder, str(corpus), texts, places, top_k=2, index="faiss")
-        for one, other in zip(exact, graph.predict(queries), strict=True):
-            scores = [found["score"] for found in one["results"]]
-            assert [found["score"] for found in other["results"]] == pytest.approx(scores, abs=1e-5)
 
 
 def test_the_program_answers_lines(folder, corpus, monkeypatch, capsys):
