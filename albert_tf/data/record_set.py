@@ -58,13 +58,6 @@ class RecordSet:
         """The features of pretraining records, as they are parsed."""
         return self.format.schema(self.metadata)
 
-    def require(self, setting: str, wanted: object) -> None:
-        """Raises a UserError if the metadata of the records contradicts a setting."""
-        value = self.metadata.get(setting, wanted)
-        if value != wanted:
-            made = f"the records in {os.path.dirname(self.files[0])}, made with {setting}={value}"
-            raise UserError(f"--{setting}={wanted} contradicts {made}")
-
     def require_vocabulary(self, flag: str, sha256: str, vocabulary: str, owner: str) -> None:
         """Raises a UserError if the records were made with another vocabulary than the model's.
 

@@ -55,101 +55,56 @@ class PretrainingTask(Task):
         config.check_with({RunConfig: run})
         flags = ["input_file"] if run.do_train else []
         flags += ["eval_file"] if run.do_eval and config.eval_file else []
-        sets = {flag: find_pretraining_records(getattr(config, flag), flag) for flag in flags}
-        for flag, record_set in sets.items():
-            self._check_records(flag, record_set, run)
-        lengths = {
-            flag: (found.metadata["max_seq_length"], found.metadata["max_predictions_per_seq"])
-            for flag, found in sets.items()
+        self._all_records = {
+            flag: find_pretraining_records(getattr(config, flag), flag) for flag in flags
         }
-        self.max_seq_length, max_predictions = next(iter(lengths.values()))
-        for flag, length in lengths.items():
-            if length != (self.max_seq_length, max_predictions):
-                raise UserError(
-                    f"--{flag}: its sequence length and predictions {length} differ from --input_file's"
-                )
-        vocabularies = {record_set.metadata.get("spm_sha256") for record_set in sets.values()}
-        if len(vocabularies - {None}) > 1:
-            raise UserError("--eval_file was made with another vocabulary than --input_file")
-        self._all_records = sets
-        shuffling = config.shuffle, config.shuffle_buffer_examples
         devices = tf.distribute.get_strategy().num_replicas_in_sync
         parts = {"input_file": devices * run.gradient_accumulation_steps, "eval_file": devices}
-        data = {
-            flag: RecordData(found, found.schema, *shuffling, parts=parts[flag])
-            for flag, found in sets.items()
-        }
+        data = {}
+        for flag, found in self._all_records.items():
+            # Such hosts would mask the records, but this process's compiled function is not there.
+            if mask_settings(found.metadata) and run.tpu_name not in ("", "local"):
+                raise UserError(
+                    f"--{flag}: records made with --masking=dynamic are masked in this process, not on the hosts of"
+                    f" --tpu_name={run.tpu_name}; make them with --masking=static"
+                )
+            shuffling = config.shuffle, config.shuffle_buffer_examples
+            data[flag] = RecordData(found, found.schema, *shuffling, parts=parts[flag])
         self.train_data, self.eval_data = data.get("input_file"), data.get("eval_file")
 
-    def _check_records(self, flag: str, record_set: RecordSet, run: RunConfig) -> None:
-        """Checks records against the flags that are given."""
-        for setting in ("max_seq_length", "max_predictions_per_seq"):
-            if value := getattr(self.config, setting):
-                record_set.require(setting, value)
-        # Such hosts would mask the records, but this process's compiled function is not there.
-        if mask_settings(record_set.metadata) and run.tpu_name not in ("", "local"):
-            raise UserError(
-                f"--{flag}: records made with --masking=dynamic are masked in this process, not on the hosts of"
-                f" --tpu_name={run.tpu_name}; make them with --masking=static"
-            )
-
     def _resolve_model_config(self, run: RunConfig) -> AlbertConfig:
-        stretches = run.warm_start_from_shallower
-        num_layers = None if stretches else self.config.num_hidden_layers
-        path = run.init_checkpoint
+        config, path, stretches = self.config, run.init_checkpoint, run.warm_start_from_shallower
+        num_layers = None if stretches else config.num_hidden_layers
         weights = pretrained.read_weights(path, num_layers) if path else None
-        self._init_weights = weights
-        self._vocabulary_file = self.config.vocabulary_file or (
-            weights.vocabulary if weights else ""
-        )
-        vocab_size = next(iter(self._all_records.values())).metadata.get("vocab_size")
-        model_config = self.config.chosen_config(
-            run, weights.config if weights else None, vocab_size
-        )
-        self._check_fits(model_config, vocab_size)
-        if weights and weights.vocabulary:
-            known = Tokenizer.from_file(weights.vocabulary).sha256
-            for flag, record_set in self._all_records.items():
-                record_set.require_vocabulary(flag, known, weights.vocabulary, "--init_checkpoint")
-        if weights:
-            fit = depth.stretched if stretches else depth.fitted
-            self._init_weights = fit(weights, model_config)
+        beside = weights.vocabulary if weights else ""
+        self._vocabulary_file = config.vocabulary_file or beside
+        facts = {f"--{flag}": found.metadata for flag, found in self._all_records.items()}
+        vocab_size = next(iter(facts.values())).get("vocab_size")
+        checkpoint = weights.config if weights else None
+        model_config = config.chosen_config(run, checkpoint, vocab_size)
+        facts |= {
+            "the flag": config.to_dict(),
+            "the model": {"vocab_size": model_config.vocab_size},
+            **{name: _known_of(name) for name in (config.vocabulary_file, beside) if name},
+        }
+        _check_agreement(facts)
+        self._check_fits(model_config)
+        fit = depth.stretched if stretches else depth.fitted
+        self._init_weights = fit(weights, model_config) if weights else None
         return model_config
 
-    def _check_fits(self, model_config: AlbertConfig, vocab_size: int | None) -> None:
-        if vocab_size and vocab_size != model_config.vocab_size:
-            raise UserError(
-                f"vocab_size of the model is {model_config.vocab_size}, but the records were made with a"
-                f" vocabulary of {vocab_size} tokens: change --albert_config_file or the records"
-            )
-        if self.max_seq_length > model_config.max_position_embeddings:
-            raise UserError(
-                f"max_position_embeddings of the model is {model_config.max_position_embeddings}, but the records"
-                f" have --max_seq_length={self.max_seq_length}"
-            )
+    def _check_fits(self, model_config: AlbertConfig) -> None:
+        """Checks the sizes of the model; records without metadata do not say how large their vocabulary is."""
         for flag, record_set in self._all_records.items():
+            length = record_set.metadata["max_seq_length"]
             features = self._sample(record_set, 64)
-            largest = max(int(features["input_ids"].max()), int(features["masked_lm_ids"].max()))
-            if largest >= model_config.vocab_size:
+            largest = max(int(features[name].max()) for name in ("input_ids", "masked_lm_ids"))
+            most = model_config.max_position_embeddings
+            if length > most or largest >= model_config.vocab_size:
                 raise UserError(
-                    f"--{flag}: the records contain token id {largest}, but vocab_size of the model is"
-                    f" {model_config.vocab_size}: they were made with another vocabulary"
+                    f"--{flag}: has {length} tokens in a row and token id {largest}, but the model has {most}"
+                    f" positions and vocab_size {model_config.vocab_size}"
                 )
-        if self.config.vocabulary_file:
-            self._check_vocabulary(model_config)
-
-    def _check_vocabulary(self, model_config: AlbertConfig) -> None:
-        name = "spm_model_file" if self.config.spm_model_file else "vocab_file"
-        flag = f"--{name}={self.config.vocabulary_file}"
-        vocabulary = Tokenizer.from_file(self.config.vocabulary_file)
-        if vocabulary.vocab_size > model_config.vocab_size:
-            raise UserError(
-                f"{flag}: has {vocabulary.vocab_size} tokens, but vocab_size of the model is"
-                f" {model_config.vocab_size}"
-            )
-        for name, record_set in self._all_records.items():
-            if record_set.metadata.get("spm_sha256", vocabulary.sha256) != vocabulary.sha256:
-                raise UserError(f"{flag}: the records of --{name} were made with another one")
 
     def _sample(self, record_set: RecordSet, num_records: int) -> dict[str, np.ndarray]:
         """The first records, as one batch."""
@@ -275,6 +230,19 @@ class PretrainingTask(Task):
             "masked_lm_accuracy": float(counts.max() / max(1, counts.sum())),
             "sentence_order_accuracy": float(max(swapped, 1 - swapped)),
         }
+
+
+def _known_of(vocabulary: str) -> dict[str, Any]:
+    return {"spm_sha256": Tokenizer.from_file(vocabulary).sha256}
+
+
+def _check_agreement(facts: Mapping[str, Mapping[str, Any]]) -> None:
+    """Checks that what records, flags, vocabularies and model say about the same thing is the same."""
+    for name in ("max_seq_length", "max_predictions_per_seq", "spm_sha256", "vocab_size"):
+        told = {owner: values[name] for owner, values in facts.items() if values.get(name)}
+        if len(set(told.values())) > 1:
+            words = ", ".join(f"{owner} has {value}" for owner, value in told.items())
+            raise UserError(f"{name} must be the same everywhere: {words}")
 
 
 def _example_weights(features: Features) -> tf.Tensor:
