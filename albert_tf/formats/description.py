@@ -12,7 +12,7 @@ from albert_tf.core import checksums, files, run_files
 from albert_tf.core.errors import UserError
 from albert_tf.model.config import OWN_SECTION, where_released
 
-# CONFIG is used by runs, Hugging Face and keras-hub.
+# CONFIG is used by runs and Hugging Face.
 CONFIG, TF1_CONFIG = "config.json", "albert_config.json"
 TOKENIZER_SETTINGS = "tokenizer_config.json"
 # Our own settings in the original's configuration, which ignores unknown keys.
@@ -90,10 +90,7 @@ def _describe(path: str) -> Description:
 def _description(sizes: Any, settings: Any) -> Description:
     """The description from the values of files, which may be of any type."""
     sizes = sizes if isinstance(sizes, dict) else {}
-    backbone = sizes.get("config")  # in keras-hub presets
     length = sizes.get("max_position_embeddings")
-    if isinstance(backbone, dict):
-        length = backbone.get("max_sequence_length")
     task_name = sizes.get("finetuning_task")
     return Description(
         length if type(length) is int and length > 0 else None,

@@ -2,7 +2,6 @@
 
 import os
 import sys
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,7 +12,7 @@ from albert_tf.core.errors import UserError
 from albert_tf.formats import checkpoint_files, hugging_face, sentence_transformers
 from albert_tf.formats.weights import Weights, model_class_of
 from albert_tf.model.config import AlbertConfig
-from albert_tf.model.heads import AlbertForPreTraining, variable_shapes
+from albert_tf.model.heads import AlbertForPreTraining
 
 
 def read(folder: str, checkpoint: str = "") -> Weights:
@@ -39,12 +38,8 @@ def read(folder: str, checkpoint: str = "") -> Weights:
     if not checkpoint and not is_finished:
         _remark_on_unfinished(folder, saved[-1], settings)
     checkpoint = checkpoint or saved[-1]
-    with checkpoint_files.opened(checkpoint, "TF2") as reader:
+    with checkpoint_files.opened(checkpoint, "TF2"):
         run_files.checkpoint_record(checkpoint, settings.get(run_files.RUN_ID))
-        # Checked before the model is made: other shapes, or other numbers of a shape, belong to another model.
-        saved_shapes = Counter(map(tuple, reader.get_variable_to_shape_map().values()))
-        if Counter(variable_shapes(model_class, config).values()) - saved_shapes:
-            raise ValueError("it contains a model of other sizes")
         model = model_class(config, dtype="float32")
         # Without expect_partial, TensorFlow would also warn about missing values, after the error.
         restored = tf.train.Checkpoint(model=model).read(checkpoint).expect_partial()

@@ -29,8 +29,7 @@ def vocabulary_files(tokenizer: Tokenizer | None, max_length: int) -> dict[str, 
     """
     if not tokenizer:
         return {}
-    is_wordpiece = isinstance(tokenizer, WordPieceTokenizer)
-    parts = _wordpiece(tokenizer) if is_wordpiece else _unigram(tokenizer)
+    parts = (_wordpiece if isinstance(tokenizer, WordPieceTokenizer) else _unigram)(tokenizer)
     ids = {name: getattr(tokenizer, f"{name}_id") for name in ("pad", "unk", "cls", "sep", "mask")}
     special = {f"{name}_token": tokenizer.id_to_token(id) for name, id in ids.items()}
     settings = {
@@ -47,9 +46,9 @@ def vocabulary_files(tokenizer: Tokenizer | None, max_length: int) -> dict[str, 
     contents = {tokenizer.file_name: tokenizer.content, SETTINGS: _json(settings)}
     if parts:
         added = [{"id": id, **_added(tokenizer.id_to_token(id))} for id in sorted(ids.values())]
-        values = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": added}
-        values |= {"post_processor": _with_special_tokens(tokenizer), **parts}
-        contents["tokenizer.json"] = _json(values)
+        unused = {"version": "1.0", "truncation": None, "padding": None}
+        around = {"added_tokens": added, "post_processor": _with_special_tokens(tokenizer)}
+        contents["tokenizer.json"] = _json({**unused, **around, **parts})
     return contents
 
 
@@ -68,7 +67,7 @@ def _json(values: Any) -> bytes:
     return json.dumps(values, indent=1, ensure_ascii=False).encode() + b"\n"
 
 
-def _wordpiece(tokenizer: WordPieceTokenizer) -> dict[str, Any]:
+def _wordpiece(tokenizer: Any) -> dict[str, Any]:
     """The parts of `tokenizer.json` that depend on the kind of vocabulary."""
     settings = _cleaning(tokenizer.cleaning)
     steps = {"lowercase": settings["do_lower_case"], "strip_accents": settings["strip_accents"]}
@@ -87,7 +86,7 @@ def _wordpiece(tokenizer: WordPieceTokenizer) -> dict[str, Any]:
     }
 
 
-def _unigram(tokenizer: Tokenizer) -> dict[str, Any]:
+def _unigram(tokenizer: Any) -> dict[str, Any]:
     """The same for a SentencePiece model; empty if it is not a unigram model."""
     proto = ModelProto.FromString(tokenizer.content)
     normalizer = proto.normalizer_spec
