@@ -494,6 +494,15 @@ MODEL_CLASSES = {cls.__name__: cls for cls in ModelWithHead.__subclasses__()}  #
 
 def variable_shapes(model_class: type[ModelWithHead], config: AlbertConfig) -> dict[str, tuple]:
     """The shapes of a model's variables by released name; the model is made without memory for their values."""
-    with tf.Graph().as_default():
-        variables = model_class(config, dtype="float32").named_variables()
-    return {name: tuple(variable.shape) for name, variable in variables.items()}
+    shapes = {}
+
+    def scalar(next_creator, **settings):
+        if settings["shape"] is None:  # a counter of Keras
+            return next_creator(**settings)
+        variable = next_creator(**{**settings, "initial_value": 0.0, "shape": ()})
+        shapes[id(variable)] = tuple(settings["shape"])
+        return variable
+
+    with tf.variable_creator_scope(scalar):
+        model = model_class(config, dtype="float32")
+    return {name: shapes[id(variable)] for name, variable in model.named_variables().items()}

@@ -7,7 +7,7 @@ import tensorflow as tf
 from albert_tf import UserError, load_pretrained, save_pretrained
 from albert_tf.export import export_model
 from albert_tf.formats import pretrained
-from albert_tf.model.activations import ACTIVATIONS, Activation
+from albert_tf.model.activations import ACTIVATIONS
 from albert_tf.model.heads import AlbertForSequenceClassification
 from tests.helpers import TINY, WORDS, train_spm
 
@@ -56,14 +56,3 @@ def test_exports_keep_the_activation(activation, spm, tmp_path):
     np.testing.assert_allclose(found, model(IDS | features)["logits"], atol=1e-5)
     for format in ("tflite", "onnx"):  # an export compares the outputs with the model's
         export_model(source, str(tmp_path / format), format=format)
-
-
-def test_an_activation_without_names_in_other_formats_is_rejected_there(tmp_path, monkeypatch):
-    monkeypatch.setitem(ACTIVATIONS, "new", Activation(lambda tf: tf.nn.silu))
-    model = classifier("relu")
-    object.__setattr__(model.config, "hidden_act", "new")
-    with pytest.raises(UserError, match="hidden_act new .*; write --format=hf"):
-        save_pretrained(model, tmp_path / "tf1", format="tf1")
-    onnx_files = pytest.importorskip("albert_tf.serving.onnx_files")
-    with pytest.raises(UserError, match="hidden_act is new.* export --format=saved_model"):
-        onnx_files.convert(model)

@@ -107,14 +107,6 @@ def test_an_untied_model_computes_the_same_with_variables_of_its_own(tmp_path, b
         depth.fitted(weights, shared.config)
 
 
-def test_head_count_is_checked_though_no_shape_shows_it(tmp_path):
-    save_pretrained(AlbertForPreTraining(TINY), tmp_path)
-    weights = pretrained.read_weights(tmp_path)
-    with pytest.raises(UserError, match="num_attention_heads is 4, .* says 5"):
-        depth.check_same_sizes(weights, TINY.replace(num_attention_heads=5))
-    depth.check_same_sizes(weights, TINY.replace(hidden_dropout_prob=0.1))
-
-
 def test_warm_start_spreads_groups_by_depth(tmp_path):
     shallow = AlbertForPreTraining(TINY.replace(num_hidden_layers=2, num_hidden_groups=2), seed=5)
     save_pretrained(shallow, tmp_path)

@@ -8,15 +8,9 @@ import json
 import pytest
 
 from albert_tf import save_pretrained
-from albert_tf.formats.description import Description, describe
+from albert_tf.formats.description import describe
 from albert_tf.formats.pretrained import build_model, read_weights
 from tests.helpers import write_files
-
-
-def test_a_pretrained_model_has_positions_and_no_task(tiny_pretrained):
-    known = describe(str(tiny_pretrained))
-    assert (known.max_position_embeddings, known.task_name) == (64, "")
-    assert known.settings == {"do_lower_case": True, "keep_accents": False}
 
 
 def test_every_layout_of_a_finished_run_says_the_same(finished, tmp_path):
@@ -38,29 +32,6 @@ def test_every_layout_of_a_finished_run_says_the_same(finished, tmp_path):
         expected = {"max_seq_length": 40, "doc_stride": 13, "max_query_length": 9}
         expected |= {"max_answer_length": 6, "version": "1.1", "do_lower_case": True}
         assert expected.items() <= known.settings.items(), path
-
-
-def test_files_of_sizes_alone_say_how_many_positions_there_are(tmp_path):
-    preset = {"class_name": "AlbertBackbone", "config": {"max_sequence_length": 48}}
-    released = {"released/albert_config.json": '{"max_position_embeddings": 512}'}
-    write_files(tmp_path, {**released, "preset/config.json": json.dumps(preset)})
-    for name, length in {"released": 512, "preset": 48}.items():
-        assert describe(str(tmp_path / name)).max_position_embeddings == length, name
-
-
-@pytest.mark.parametrize(
-    "content", ["", "{", "[1]", '{"run": {}, "model": 3, "task": []}', '{"albert_tf": 7}', "{}"]
-)
-def test_damaged_files_say_nothing(content, tiny_pretrained, tmp_path):
-    (tmp_path / "config.json").write_text(content)
-    known = describe(str(tmp_path))
-    assert (known.max_position_embeddings, known.task_name) == (None, "")
-
-
-def test_a_changed_configuration_of_a_run_says_nothing(finished, tmp_path):
-    text = (finished("squad1.1").folder / "config.json").read_text()
-    (tmp_path / "config.json").write_text(text.replace('"doc_stride": 13', '"doc_stride": 14'))
-    assert '"doc_stride": 13' in text and describe(str(tmp_path)) == Description()
 
 
 @pytest.mark.parametrize("path", ["", "/", "hf:albert/albert-base-v2", "nowhere", "nowhere/at/all"])

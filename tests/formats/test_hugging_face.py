@@ -109,14 +109,6 @@ def test_the_problem_type_is_kept_both_ways(tmp_path, is_multi_label):
     assert again.config.is_multi_label == is_multi_label
 
 
-def test_wrong_thresholds_of_a_folder_are_rejected(tmp_path):
-    folder = recorded_folder(tmp_path, "classifier")
-    thresholds = {"no": 0.5, "maybe": "high", "yes": 0.5}
-    set_config(folder, albert_tf={"task": {"thresholds": thresholds}})
-    with pytest.raises(UserError, match="thresholds of its task is {'no': 0.5, 'maybe': 'high'"):
-        pretrained.read_weights(folder)
-
-
 # --- Variants of their files ---
 
 
@@ -154,18 +146,6 @@ def loaded_report(folder) -> pretrained.LoadReport:
     weights = pretrained.read_weights(str(folder))
     model = heads.MODEL_CLASSES[weights.model_class](weights.config)
     return pretrained.assign_weights(model.named_variables(), weights)
-
-
-def test_a_decoder_that_is_not_the_word_table_and_whole_numbers_are_rejected(tmp_path):
-    folder = recorded_folder(tmp_path)
-    other = {"predictions.decoder.weight": np.zeros([41, 7], np.float32)}
-    rewrite(folder, lambda tensors: tensors.update(other))
-    with pytest.raises(UserError, match=r"decoder.weight differs from albert.embeddings.word"):
-        load_pretrained(folder)
-    whole_numbers = {"predictions.bias": np.zeros(41, np.int32)}
-    rewrite(folder, lambda tensors: tensors.update(whole_numbers))
-    with pytest.raises(UserError, match="predictions.bias is of type I32"):
-        load_pretrained(folder)
 
 
 @pytest.mark.parametrize("architecture", ["AlbertModel", "AlbertForMaskedLM"])
@@ -235,26 +215,26 @@ def test_a_head_is_not_lost_without_a_word(architectures, tmp_path):
         assert sorted(loaded_report(folder).ignored) == sorted(names.values())
 
 
-@pytest.mark.parametrize("name", ["num_hidden_layers", "hidden_act", "inner_group_num"])
-def test_a_size_that_is_missing_is_not_replaced_by_a_default(name, tmp_path):
+def test_weights_in_several_files(tmp_path, recorded):
     folder = recorded_folder(tmp_path)
-    values = json.loads((folder / "config.json").read_text())
-    del values[name]
-    (folder / "config.json").write_text(json.dumps(values))
-    with pytest.raises(UserError, match=rf"config\.json: {name}: missing"):
-        load_pretrained(folder)
-
-
-def test_an_unknown_tensor_of_the_encoder(tmp_path):
-    folder = recorded_folder(tmp_path)
-    set_config(folder, num_hidden_groups=1)
-    with pytest.raises(UserError, match=r"albert_layer_groups\.1.* does not belong to an ALBERT"):
+    tensors = safetensors.numpy.load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    names = sorted(tensors)
+    shards = {"a.safetensors": names[:9], "b.safetensors": names[9:]}
+    for file, part in shards.items():
+        safetensors.numpy.save_file({name: tensors[name] for name in part}, folder / file)
+    places = {name: file for file, part in shards.items() for name in part}
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": places}))
+    assert_pretraining_outputs(load_pretrained(folder), recorded)
+    index.write_text(json.dumps({"weight_map": {**places, "albert.what": "b.safetensors"}}))
+    with pytest.raises(UserError, match="'albert.what' is not in"):
         load_pretrained(folder)
 
 
 def write_safetensors(path, tensors) -> None:
     """Writes the format by hand: safetensors.numpy does not know bfloat16 everywhere."""
-    codes = {"float16": "F16", "bfloat16": "BF16", "float64": "F64"}
+    codes = {"float16": "F16", "bfloat16": "BF16"}
     header, data = {}, b""
     for name, array in tensors.items():
         end = len(data) + array.nbytes
@@ -265,7 +245,7 @@ def write_safetensors(path, tensors) -> None:
     path.write_bytes(len(text).to_bytes(8, "little") + text + data)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_other_float_types(tmp_path, dtype):
     folder = recorded_folder(tmp_path)
     path = folder / "model.safetensors"
@@ -278,61 +258,35 @@ def test_other_float_types(tmp_path, dtype):
     np.testing.assert_array_equal(found, expected.astype(kind).astype(np.float32))
 
 
-@pytest.mark.parametrize("kind", ["model.safetensors", "pytorch_model.bin"])
-def test_weights_in_several_files(tmp_path, recorded, kind):
-    folder = recorded_folder(tmp_path, weights="" if kind == "model.safetensors" else "zip.bin")
-    if kind == "model.safetensors":
-        tensors = safetensors.numpy.load_file(folder / kind)
-        (folder / kind).unlink()
-        names = sorted(tensors)
-        shards = {"a.safetensors": names[:9], "b.safetensors": names[9:]}
-        for file, part in shards.items():
-            safetensors.numpy.save_file({name: tensors[name] for name in part}, folder / file)
-    else:
-        (folder / kind).rename(folder / "a.bin")
-        shards = {"a.bin": ["albert.pooler.bias"]}
-    index = {"weight_map": {name: file for file, part in shards.items() for name in part}}
-    write_index(folder, kind, index)
-    assert_pretraining_outputs(load_pretrained(folder), recorded)
-
-    index["weight_map"]["albert.what"] = "a.bin" if "a.bin" in shards else "b.safetensors"
-    write_index(folder, kind, index)
-    with pytest.raises(UserError, match="'albert.what' is not in"):
-        load_pretrained(folder)
-    index["weight_map"]["albert.what"] = "../a.bin"
-    write_index(folder, kind, index)
-    with pytest.raises(UserError, match="not in its own folder"):
-        load_pretrained(folder)
-
-
-def write_index(folder, kind, index):
-    (folder / f"{kind}.index.json").write_text(json.dumps(index))
-
-
-def test_safetensors_come_first(tmp_path):
-    folder = recorded_folder(tmp_path)
-    (folder / "pytorch_model.bin").write_bytes(b"damaged")
-    load_pretrained(folder)
-    (folder / "model.safetensors").unlink()
-    with pytest.raises(UserError, match=r"pytorch_model\.bin: .* torch"):
-        load_pretrained(folder)
-
-
 # --- Configurations ---
 
 
-@pytest.mark.parametrize("name", ["gelu_new", "gelu_pytorch_tanh", "gelu_fast"])
-def test_names_of_the_tanh_form(tmp_path, name, caplog):
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"model_type": "gpt2"}, "model_type is 'gpt2'"),
+        ({"hidden_act": "silu"}, "hidden_act must be one of .*; got 'silu'"),
+        ({"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'"),
+        ({"vocab_size": 42}, r"word_embeddings has shape \[41, 7\].* wants \[42, 7\]"),
+        ({"num_hidden_groups": 1}, r"albert_layer_groups\.1.* does not belong to an ALBERT"),
+        ({"id2label": ["a", "b"]}, "id2label must give a name to each of .*; got \\['a', 'b'\\]"),
+        ({"albert_tf": {"task": {"max_seq_length": []}}}, "max_seq_length of its task is"),
+    ],
+    ids=str,
+)
+def test_configurations_that_do_not_fit(tmp_path, values, message):
     folder = recorded_folder(tmp_path)
-    set_config(folder, hidden_act=name)
+    set_config(folder, **values)
+    with pytest.raises(UserError, match=message) as error:
+        load_pretrained(folder)
+    assert "\n" not in str(error.value)
+
+
+def test_the_exact_form_of_gelu_is_computed(tmp_path, recorded):
+    folder = recorded_folder(tmp_path)
+    set_config(folder, hidden_act="gelu_new")
     assert load_pretrained(folder).config.hidden_act == "gelu"
-    assert not caplog.records
-
-
-@pytest.mark.parametrize("name", ["gelu", "gelu_python"])
-def test_the_exact_form_of_gelu_is_computed(tmp_path, recorded, name):
-    folder = recorded_folder(tmp_path)
-    set_config(folder, hidden_act=name)
+    set_config(folder, hidden_act="gelu")
     model = load_pretrained(folder)
     assert model.config.hidden_act == "gelu_exact"
     exact = {
@@ -345,32 +299,6 @@ def test_the_exact_form_of_gelu_is_computed(tmp_path, recorded, name):
     save_pretrained(model, tmp_path / "ours")
     assert json.loads((tmp_path / "ours" / "config.json").read_text())["hidden_act"] == "gelu"
     assert load_pretrained(tmp_path / "ours").config.hidden_act == "gelu_exact"
-
-
-@pytest.mark.parametrize(
-    "values,message",
-    [
-        ({"model_type": "bert"}, "model_type is 'bert'"),
-        ({"hidden_act": "silu"}, "hidden_act must be one of .*; got 'silu'"),
-        ({"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'"),
-        ({"num_attention_heads": 3}, "num_attention_heads must divide hidden_size 20, got 3"),
-        ({"vocab_size": 42}, r"word_embeddings has shape \[41, 7\].* wants \[42, 7\]"),
-        ({"albert_tf": 3}, "expected an object under albert_tf, got 3"),
-        ({"id2label": ["a", "b"]}, "id2label must give a name to each of .*; got \\['a', 'b'\\]"),
-        ({"id2label": {"0": 1, "1": 2}}, "id2label must give a name to each of"),
-        ({"architectures": "AlbertModel"}, "architectures must be a list of names"),
-        ({"finetuning_task": ["a"]}, "finetuning_task must be a name"),
-        ({"albert_tf": {"task": {"max_seq_length": []}}}, "max_seq_length of its task is"),
-        ({"albert_tf": {"left_out": ["bert/x"]}}, "left_out is .*, expected variables of heads"),
-    ],
-    ids=str,
-)
-def test_configurations_that_do_not_fit(tmp_path, values, message):
-    folder = recorded_folder(tmp_path)
-    set_config(folder, **values)
-    with pytest.raises(UserError, match=message) as error:
-        load_pretrained(folder)
-    assert "\n" not in str(error.value)
 
 
 def test_a_model_that_transformers_trained_further(tmp_path):
@@ -388,15 +316,6 @@ def test_a_model_that_transformers_trained_further(tmp_path):
     del values["albert_tf"]
     (tmp_path / "config.json").write_text(json.dumps(values))
     assert pretrained.read_weights(str(tmp_path)).config.num_hidden_groups == 2
-
-
-def test_what_was_read_is_written_as_it_is_now(tmp_path):
-    source = recorded_folder(tmp_path)
-    set_config(source, torch_dtype="float16", dtype="float16", problem_type="regression")
-    save_pretrained(load_pretrained(source), tmp_path / "ours")
-    values = json.loads((tmp_path / "ours" / "config.json").read_text())
-    assert values["dtype"] == "float32"
-    assert not {"torch_dtype", "problem_type", "share_parameters"} & values.keys()
 
 
 # --- Tokenizer files ---
@@ -434,12 +353,6 @@ def test_tokenizer_files_are_written_and_read(tmp_path, vocabulary):
     assert weights.do_lower_case is False
     assert weights.vocabulary == str(tmp_path / "spiece.model")
 
-    (without_checksums(tmp_path) / "tokenizer_config.json").write_text("{}")
-    assert pretrained.read_weights(str(tmp_path)).do_lower_case is None
-    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": "yes"}')
-    with pytest.raises(UserError, match=r"tokenizer_config\.json: do_lower_case is 'yes'"):
-        pretrained.read_weights(str(tmp_path))
-
 
 def test_scores_are_those_of_the_sentencepiece_model(vocabulary):
     tokenizer = Tokenizer.from_file(vocabulary)
@@ -454,36 +367,6 @@ def test_scores_are_those_of_the_sentencepiece_model(vocabulary):
         if piece not in ("(", ")", '"', "-", "."):
             assert score == pytest.approx(expected), piece
     assert num_never >= 2
-
-
-TEXTS = [
-    "The cat sat on  the\tmat.",
-    "In 1999, 2000,and 1999,000 (more) dogs",
-    "``No'' \"CAFÉ\" ｃａｔ ﬁn ½ ´ \u200b\u00ad\u3000x",
-    "हिन्दी ￦ ΑΣ İ \x1c\x85 Ⅷ",
-    "the-mat (sat) . . .",
-    "",
-    "   ",
-]
-
-
-def test_transformers_tokenizes_as_we_do(tmp_path, vocabulary):
-    transformers = pytest.importorskip("transformers")
-    config = TINY.replace(vocab_size=60)
-    tokenizer = Tokenizer.from_file(vocabulary)
-    save_pretrained(heads.AlbertForPreTraining(config), tmp_path, spm_model_file=vocabulary)
-    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
-    for text in TEXTS:
-        assert theirs(text, add_special_tokens=False)["input_ids"] == tokenizer.encode(text), text
-    pair = theirs("the cat", "a [MASK] mat")
-    first, second = tokenizer.encode("the cat"), tokenizer.encode("a")
-    second += [tokenizer.mask_id, *tokenizer.encode("mat")]
-    assert pair["input_ids"] == [
-        *(tokenizer.cls_id, *first, tokenizer.sep_id),
-        *(*second, tokenizer.sep_id),
-    ]
-    assert pair["token_type_ids"] == [0] * (len(first) + 2) + [1] * (len(second) + 1)
-    assert theirs.model_max_length == 17
 
 
 # Without special tokens, which transformers finds in text, and without digits that have two splits of the same score.
@@ -506,21 +389,13 @@ def test_transformers_reads_every_kind_of_vocabulary(tmp_path, kind, lower, keep
     contents = {**vocabulary_files(tokenizer, 17), "config.json": b'{"model_type": "albert"}'}
     write_files(tmp_path / "model", contents)
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "model")
+    assert (
+        theirs("the cat", "a mat")["token_type_ids"].count(1) == len(tokenizer.encode("a mat")) + 1
+    )
     for text in PLAIN_LINES:
         if kind == "wordpiece" and "Σ" in text:
             continue  # the library does not write the sigma at the end of a word in another way
         assert theirs(text, add_special_tokens=False)["input_ids"] == tokenizer.encode(text), text
-
-
-def test_the_tokens_of_bytes_are_used_for_unknown_characters_only(tmp_path):
-    path = train(tmp_path / "bytes.model", byte_fallback=True, vocab_size=450)
-    content = vocabulary_files(Tokenizer.from_file(path), max_length=17)
-    parts = json.loads(content["tokenizer.json"])
-    assert parts["model"]["byte_fallback"] is True
-    scores = dict(parts["model"]["vocab"])
-    assert scores["<0xE4>"] < -99 < scores["▁the"]
-    steps = [step["type"] for step in parts["normalizer"]["normalizers"]]
-    assert steps.index("NFC") == steps.index("Precompiled") - 1
 
 
 def test_transformers_tokenizes_real_text_as_we_do(tmp_path, real_data, released_model_file):
