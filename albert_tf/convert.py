@@ -36,7 +36,6 @@ def main(settings: ConvertSettings) -> None:
     from albert_tf.serving import predictors
 
     settings.register_task()
-    files.remove_leftovers(settings.output_dir)
     existing = [
         name
         for name in ("config.json", "albert_config.json")

@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Mapping
 from typing import Any
 
-from albert_tf.core import checksums, files, flags
+from albert_tf.core import files, flags
 from albert_tf.core.errors import UserError
 from albert_tf.core.locks import locks_output_dir
 from albert_tf.core.settings import LARGEST_INT64, setting
@@ -102,9 +102,6 @@ def main(settings: ExportSettings) -> str:
 
     settings.register_task()
     path = os.path.join(settings.output_dir, _FILES[settings.format] or str(settings.version))
-    with files.errors_named(path, "written"):
-        # Also completes a version left by a killed export.
-        files.remove_leftovers(settings.output_dir)
     if files.exists(path) and not settings.overwrite:
         another = (
             "--version or --output_dir" if settings.format == "saved_model" else "--output_dir"
@@ -127,7 +124,7 @@ def _export_saved_model(path: str, settings: ExportSettings, weights, task: Mapp
     import tensorflow as tf
 
     from albert_tf.formats import pretrained
-    from albert_tf.serving import exports, predictors, signatures, warmup
+    from albert_tf.serving import predictors, signatures, warmup
     from albert_tf.tasks import registry
 
     tokenizer = predictors.tokenizer_of(weights, settings.vocabulary_file, settings.do_lower_case)
@@ -174,11 +171,9 @@ def _export_saved_model(path: str, settings: ExportSettings, weights, task: Mapp
         has_gradients = settings.dtype == "float32"
         options = tf.saved_model.SaveOptions(experimental_custom_gradients=has_gradients)
         tf.saved_model.save(root, folder, signatures=functions, options=options)
-        files.remove_parts(os.path.join(folder, "variables", "variables"))
         if settings.warmup:
             file = os.path.join(folder, warmup.FILE)
             warmup.write(file, model_name, functions, task["max_seq_length"])
-        exports.sum_files(folder)
     print(f"{path}: {type(model).__name__}, signatures {', '.join(sorted(functions))}")
 
 
@@ -224,8 +219,7 @@ def _export_files(path: str, settings: ExportSettings, weights, task: Mapping) -
     sizes = ", ".join(f"{name} {len(content):,} bytes" for name, content in contents.items())
     with files.errors_named(path, "written"):
         contents |= _assets(model.config, about, tokenizer)
-        checksums.check_no_others(settings.output_dir, contents)
-        files.write_files(settings.output_dir, checksums.with_sums(contents))
+        files.write_files(settings.output_dir, contents)
     print(
         f"{path}: {type(model).__name__}, {sizes}, length {task['max_seq_length']};"
         f" outputs differ from the model's by up to {difference:.1e}"

@@ -16,10 +16,10 @@ import sys
 import pytest
 import safetensors.numpy
 import tensorflow as tf
+from albert_tf.data.record_metadata import shard_entry
 from official.common import distribute_utils
 
 from albert_tf import save_pretrained
-from albert_tf.data.record_metadata import shard_entry
 from albert_tf.model.heads import AlbertForPreTraining
 from lab.experiments import development_set
 from tests.formats.test_pretrained import files_at_most

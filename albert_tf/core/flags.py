@@ -20,10 +20,10 @@ from typing import Any, NoReturn, TextIO
 
 from absl import app, flags, logging
 
-from albert_tf.core import files, memory, original_flags
+from albert_tf.core import files, original_flags
 from albert_tf.core.errors import SIGNAL_STATUS, Interrupted, UserError
 from albert_tf.core.help_text import help_text
-from albert_tf.core.settings import Settings, memory_advice, value_type
+from albert_tf.core.settings import Settings, value_type
 
 # TensorFlow reads this when it is imported, and then uses tf_keras as its Keras.
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
@@ -69,7 +69,6 @@ def run(
         settings = _settings_or_exit(settings_classes, defaults)
         if signal.getsignal(signal.SIGTERM) != signal.SIG_IGN:
             signal.signal(signal.SIGTERM, _interrupt)
-        memory.ImportCheck.install()
         try:
             main(*settings)
         except KeyboardInterrupt as error:
@@ -83,10 +82,6 @@ def run(
             app.run(run_main, flags_parser=parse)
     except UserError as error:
         _exit_with(error, INPUT_ERROR)
-    except Exception as error:
-        if not memory.is_exhausted(error):
-            raise
-        _exit_with(memory.exhausted(error, memory_advice(*settings_classes)), INPUT_ERROR)
 
 
 def print_help(text: str) -> None:

@@ -1,15 +1,14 @@
-"""Progress of a long job: a bar on a terminal, plain lines in a log file."""
+"""Progress of a long job: tqdm's bar on a terminal, plain lines in a log file."""
 
 import contextlib
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, TextIO
 
 import tqdm
 
-# Without the monitor thread: worker processes are forked only from a process with a single thread.
-tqdm.tqdm.monitor_interval = 0
+tqdm.tqdm.monitor_interval = 0  # no thread: processes with several are not forked
 
 
 class Progress(contextlib.AbstractContextManager):
@@ -19,6 +18,7 @@ class Progress(contextlib.AbstractContextManager):
       total: size of the whole job, in `unit`.
       first: how much of it an earlier process has done.
       seconds_between_lines: minimum time between two lines of a log; 0 prints a line at every update.
+      file: where lines of a log go; standard output by default.
     """
 
     def __init__(
@@ -31,69 +31,46 @@ class Progress(contextlib.AbstractContextManager):
         seconds_between_lines: float = 0,
         file: TextIO | None = None,
     ):
-        self._description, self._unit, self._total = description, unit, total
         self._seconds_between_lines, self._file = seconds_between_lines, file
-        self._last_line = time.monotonic()
-        # The first update and its time. The time before it may include compilation, which does not happen again.
-        self._first_update: tuple[int, float] | None = None
-        self._bar: Any = None
-        if sys.stderr.isatty():
-            scale = total >= 1_000_000  # 20,000,000 bytes are shown as 20.0M
-            settings = {"unit": unit, "unit_scale": scale, "dynamic_ncols": True, "miniters": 1}
-            self._bar = tqdm.tqdm(desc=description, total=total, initial=first, **settings)
+        self._started, self._last_line, self._first = time.monotonic(), time.monotonic(), first
+        self._bar: Any = tqdm.tqdm(
+            desc=description,
+            total=total,
+            initial=first,
+            unit=unit,
+            unit_scale=total >= 1_000_000,  # 20,000,000 bytes are shown as 20.0M
+            dynamic_ncols=True,
+            disable=not sys.stderr.isatty(),
+        )
+        self._description, self._total, self._unit = description, total, unit
 
     def __exit__(self, *_error) -> None:
-        if self._bar is not None:
-            self._bar.close()
+        self._bar.close()
 
     def update(
-        self,
-        done: int,
-        values: Mapping[str, str] | None = None,
-        *,
-        total: int | None = None,
-        is_news: bool = False,
+        self, done: int, values: Mapping[str, str] | None = None, *, is_news: bool = False
     ) -> None:
         """Shows that `done` of the total is done, including what an earlier process has done.
 
         Args:
-          values: shown after `done`, the most important first; a bar omits those that do not fit into the terminal.
+          values: shown after `done`.
           is_news: whether a log gets a line even if the last one was printed a short time ago.
         """
         now = time.monotonic()
-        self._total = total or self._total
-        first, first_time = self._first_update = self._first_update or (done, now)
         texts = [f"{name} {value}" for name, value in (values or {}).items()]
-        if self._bar is not None:
-            self._bar.total = self._total
-            self._bar.set_postfix_str(self._fitting(texts), refresh=False)
+        if not self._bar.disable:
+            self._bar.set_postfix_str("  ".join(texts), refresh=False)
             self._bar.update(done - self._bar.n)
-            return
-        if not is_news and now - self._last_line < self._seconds_between_lines:
-            return
-        self._last_line = now
-        left = "?"
-        if done > first:
-            seconds = (now - first_time) / (done - first) * (self._total - done)
-            left = tqdm.tqdm.format_interval(max(0, seconds))
-        texts.append(f"{left} left")
-        line = f"{self._description} {done:,}/{self._total:,} {self._unit}"
-        self.say("  ".join([line, *texts]))
-
-    def _fitting(self, texts: Sequence[str]) -> str:
-        """The first texts, as many as fit into the terminal next to a bar of ten characters."""
-        shown = self._bar.format_dict
-        columns = shown["ncols"] or 80
-        for number in range(len(texts), 0, -1):
-            text = "  ".join(texts[:number])
-            bar = self._bar.format_meter(**{**shown, "ncols": None, "postfix": text})
-            if len(bar) <= columns:
-                return text
-        return ""
+        elif is_news or now - self._last_line >= self._seconds_between_lines:
+            self._last_line = now
+            rate = (now - self._started) / max(1, done - self._first)
+            left = tqdm.tqdm.format_interval(max(0, rate * (self._total - done)))
+            line = f"{self._description} {done:,}/{self._total:,} {self._unit}"
+            self.say("  ".join([line, *texts, f"{left} left"]))
 
     def say(self, line: str) -> None:
         """Prints a line without damaging the bar."""
-        if self._bar is not None:
-            self._bar.write(line)
-        else:
+        if self._bar.disable:
             print(line, file=self._file, flush=True)
+        else:
+            self._bar.write(line)

@@ -18,9 +18,8 @@ import base64
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import numba
 import numpy as np
-
-from albert_tf.core.compilation import numba
 
 SENTENCE_TASKS = ("sop", "nsp", "none")
 _SOP, _NSP, _NONE = range(3)

@@ -1,8 +1,7 @@
-"""Finds record files of pretraining, and checks them against the metadata.json of their folders."""
+"""Finds files of pretraining records, and reads the metadata.json of their folders."""
 
 import concurrent.futures
 import dataclasses
-import fnmatch
 import functools
 import glob
 import gzip
@@ -14,14 +13,17 @@ from typing import Any
 
 import tensorflow as tf
 
-from albert_tf.core import checksums
 from albert_tf.core import files as file_system
 from albert_tf.core.errors import UserError, first_line
-from albert_tf.data import record_metadata
-from albert_tf.data.record_formats import FORMATS, RecordFormat, check_metadata, name_of
-from albert_tf.data.record_formats.base import Metadata, Schema, add_counts, mask_settings
+from albert_tf.data.record_formats import FORMATS, RecordFormat, name_of
+from albert_tf.data.record_formats.base import (
+    METADATA_FILE,
+    Metadata,
+    Schema,
+    add_counts,
+    mask_settings,
+)
 from albert_tf.data.record_formats.full import pretraining_schema
-from albert_tf.data.record_metadata import METADATA_FILE
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _FILES_EXAMINED_TOGETHER = 16
@@ -33,6 +35,7 @@ class RecordSet:
 
     files: tuple[str, ...]  # paths
     counts: tuple[int, ...]  # number of records in each file
+    num_examples: int  # in all files
     compression: str  # "" or "GZIP"
     metadata: Metadata  # content of metadata.json; empty for files made by the original's script
 
@@ -40,13 +43,6 @@ class RecordSet:
     def num_records(self) -> int:
         """Number of records in all files."""
         return sum(self.counts)
-
-    @property
-    def num_examples(self) -> int:
-        """Number of examples in all files."""
-        listed = {shard["file"]: shard["examples"] for shard in self.metadata.get("shards", ())}
-        files = zip(self.files, self.counts, strict=True)
-        return sum(listed.get(_whole_path(path), count) for path, count in files)
 
     @property
     def format(self) -> RecordFormat:
@@ -93,96 +89,61 @@ def find_records(patterns: str, flag: str) -> RecordSet:
     """The records that a flag names: files, globs or folders, separated by commas.
 
     Raises:
-      UserError: nothing matches; a file is empty, truncated or not a TFRecord file; the files do not belong together;
-        or they are not the files that their metadata.json lists.
+      UserError: nothing matches; a file is missing, empty, truncated or not a TFRecord file; or the files do not belong
+        together.
     """
-    found = {pattern: _expand(pattern) for pattern in map(str.strip, patterns.split(","))}
-    files = [path for paths in found.values() for path in paths]
-    if not files:
+    found = [path for pattern in patterns.split(",") for path in _expand(pattern.strip())]
+    if not found:
         raise UserError(f"--{flag}={patterns}: no record files there (*.tfrecord*)")
-    metadata = _common_metadata(files, flag)
-    listed = {shard["file"]: shard for shard in metadata["shards"]}
-    _check_listed(found, listed, flag)
+    metadata_of = _metadata_by_folder(found, flag)
+    shards = {
+        os.path.join(folder, shard["file"]): shard
+        for folder, metadata in metadata_of.items()
+        for shard in metadata.get("shards", ())
+    }
     # A remote file answers slowly, but many can be read in parallel.
     with concurrent.futures.ThreadPoolExecutor(_FILES_EXAMINED_TOGETHER) as pool:
-        shards = [listed.get(_whole_path(path)) for path in files]
-        examined = list(pool.map(functools.partial(_examine, flag), files, shards))
+        listed = [shards.get(path) for path in found]
+        examined = list(pool.map(functools.partial(_examine, flag), found, listed))
     counts, kinds = zip(*examined, strict=True)
     if len(set(kinds)) > 1:
         raise UserError(f"--{flag}: compressed and uncompressed files are mixed; give one kind")
     if not sum(counts):
         raise UserError(f"--{flag}={patterns}: the files hold no records")
-    return RecordSet(tuple(files), counts, "GZIP" if kinds[0] else "", metadata)
+    examples = [
+        shard["examples"] if shard else count for shard, count in zip(listed, counts, strict=True)
+    ]
+    metadata = _common_metadata(list(metadata_of.values()), flag)
+    return RecordSet(tuple(found), counts, sum(examples), "GZIP" if kinds[0] else "", metadata)
 
 
 def _expand(pattern: str) -> list[str]:
-    paths = file_system.matching(_pattern_of(pattern))
+    """The files of a pattern; those of a folder are the ones that its metadata.json lists."""
+    if file_system.is_folder(pattern):
+        path = os.path.join(pattern, METADATA_FILE)
+        if file_system.exists(path):
+            shards = file_system.read_json(path).get("shards", ())
+            return [os.path.join(pattern, shard["file"]) for shard in shards]
+        pattern = os.path.join(glob.escape(pattern), "*.tfrecord*")
     # Unlike the shell's "*", that of TensorFlow, for remote files, matches hidden names.
+    paths = file_system.matching(pattern)
     return [path for path in paths if not os.path.basename(path).startswith(".")]
 
 
-def _pattern_of(pattern: str) -> str:
-    """The pattern of the record files in a folder; any other pattern is returned unchanged."""
-    is_folder = file_system.is_folder(pattern)
-    return os.path.join(glob.escape(pattern), "*.tfrecord*") if is_folder else pattern
-
-
-def _check_listed(
-    found: Mapping[str, Sequence[str]], listed: Mapping[str, Mapping], flag: str
-) -> None:
-    """Checks that the files of each pattern are those that the metadata of their folders lists."""
-    folders = {os.path.dirname(path) for path in listed}
-    for pattern, paths in found.items():
-        whole = set(map(_whole_path, paths))
-        for path in sorted(whole - listed.keys()):
-            if os.path.dirname(path) in folders:
-                raise UserError(
-                    f"--{flag}: {path} is not one of the files that {METADATA_FILE} in its folder lists; move it to"
-                    " another folder, or delete it"
-                )
-        folders_of_pattern = {os.path.dirname(path) for path in whole}
-        for path in sorted(listed.keys() - whole):
-            is_meant = fnmatch.fnmatch(path, _whole_path(_pattern_of(pattern)))
-            if is_meant and os.path.dirname(path) in folders_of_pattern:
-                raise UserError(
-                    f"--{flag}: {path} is missing, but {METADATA_FILE} lists it; copy it again, or name each of the"
-                    " files to be read"
-                )
-
-
-def _common_metadata(files: Sequence[str], flag: str) -> dict[str, Any]:
-    """The metadata of all folders: settings of the first one, counts and shards of all."""
-    metadata_of = {}
-    folders = sorted({os.path.dirname(path) for path in files})
-    for folder in folders:
+def _metadata_by_folder(paths: Sequence[str], flag: str) -> dict[str, Metadata]:
+    """The metadata of the files' folders; empty for a folder without metadata."""
+    found = {}
+    for folder in sorted({os.path.dirname(path) for path in paths}):
         path = os.path.join(folder, METADATA_FILE)
-        if file_system.exists(path):
-            try:
-                metadata_of[folder] = checksums.read_json(path)
-                check_metadata(metadata_of[folder], path)
-            except UserError as error:
-                raise UserError(f"--{flag}: {error}") from None
-    _check_agreement([metadata_of.get(folder, {}) for folder in folders], flag)
-    # Files of different folders may have the same names.
-    shards = [
-        {**shard, "file": _whole_path(os.path.join(folder, shard["file"]))}
-        for folder, metadata in metadata_of.items()
-        for shard in metadata.get("shards", ())
-    ]
-    counts: dict[str, Any] = {}
-    for metadata in metadata_of.values():
-        numbers = {name: n for name, n in metadata.get("counts", {}).items() if type(n) is int}
-        add_counts(counts, numbers)
-    return {**next(iter(metadata_of.values()), {}), "counts": counts, "shards": shards}
+        found[folder] = file_system.read_json(path) if file_system.exists(path) else {}
+        if name_of(found[folder]) not in FORMATS:
+            name = name_of(found[folder])
+            raise UserError(f"--{flag}: {path}: unknown record_format {name!r}; make them again")
+    return found
 
 
-def _whole_path(path: str) -> str:
-    """A path with a single `/` before the name; paths from a glob may contain `//`."""
-    return os.path.join(os.path.dirname(path), os.path.basename(path))
-
-
-def _check_agreement(folders: Sequence[Metadata], flag: str) -> None:
-    """Checks the metadata of folders that are read together; the metadata may be empty."""
+def _common_metadata(folders: Sequence[Metadata], flag: str) -> dict[str, Any]:
+    """The metadata of all folders, which must agree: settings of the first one, counts of all."""
     formats = sorted(set(map(name_of, folders)))
     if len(formats) > 1:
         raise UserError(f"--{flag}: {' and '.join(formats)} records are mixed; give one kind")
@@ -193,6 +154,11 @@ def _check_agreement(folders: Sequence[Metadata], flag: str) -> None:
     masks = mask_settings(first)
     if any(mask_settings(other) != masks for other in others):
         raise UserError(f"--{flag}: its folders were made with different settings of masks")
+    counts: dict[str, Any] = {}
+    for metadata in folders:
+        numbers = {name: n for name, n in metadata.get("counts", {}).items() if type(n) is int}
+        add_counts(counts, numbers)
+    return {**first, "counts": counts}
 
 
 def _examine(flag: str, path: str, shard: Mapping | None) -> tuple[int, bool]:
@@ -206,10 +172,10 @@ def _examine(flag: str, path: str, shard: Mapping | None) -> tuple[int, bool]:
         is_gzip = file.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
         size = file.seek(0, os.SEEK_END)
         file.seek(0)
-        if shard and not record_metadata.is_shard(shard, size, file):
+        if shard and size != shard["bytes"]:
             raise UserError(
-                f"--{flag}: {path} is not the file that {METADATA_FILE} lists ({size} bytes, listed are"
-                f" {shard['bytes']}): truncated or changed; make it again"
+                f"--{flag}: {path} has {size} bytes, but {METADATA_FILE} lists {shard['bytes']}: truncated or changed;"
+                " copy or make it again"
             )
         if shard:
             return shard["records"], is_gzip

@@ -101,7 +101,6 @@ def expand_paths(patterns: str, *, not_among: Sequence[str] = ()) -> list[str]:
         paths += found
     written = {files.real_path(path) for path in not_among if path}
     for path in paths:
-        files.check_regular(path)
         if os.path.islink(path) and not os.path.exists(path):
             raise UserError(f"{path}: is a link to a file that does not exist")
         if files.real_path(path) in written:

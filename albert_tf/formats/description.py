@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from albert_tf.core import checksums, files, run_files
+from albert_tf.core import files, run_files
 from albert_tf.core.errors import UserError
 from albert_tf.model.config import OWN_SECTION, where_released
 
@@ -72,7 +72,7 @@ def _describe(path: str) -> Description:
 
     def values(name: str) -> dict[str, Any]:
         file = os.path.join(folder, name)
-        return checksums.read_json(file) if files.exists(file) else {}
+        return files.read_json(file) if files.exists(file) else {}
 
     exported = values(os.path.join(ASSETS, EXPORT))
     sizes = values(CONFIG) or values(TF1_CONFIG) or values(os.path.join(ASSETS, TF1_CONFIG))

@@ -11,7 +11,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from albert_tf.core import checksums, files
+from albert_tf.core import files
 from albert_tf.core.errors import UserError, first_line, shortened
 from albert_tf.formats import model_card, tokenizer_files, torch_file
 from albert_tf.formats.description import CONFIG
@@ -342,9 +342,7 @@ def write(
     config |= zip(("pad_token_id", "bos_token_id", "eos_token_id"), special_ids, strict=True)
     contents[CONFIG] = json.dumps(config, indent=2).encode() + b"\n"
     contents |= further or {}
-    about = {model_card.FILE: card.encode()}  # no checksum, because users edit this file
-    checksums.check_no_others(folder, contents)
-    files.write_files(folder, {**checksums.with_sums(contents), **about})
+    files.write_files(folder, {**contents, model_card.FILE: card.encode()})
 
 
 def _their_tensors(model: ModelWithHead, left_out: Collection[str]) -> dict[str, np.ndarray]:

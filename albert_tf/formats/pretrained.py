@@ -13,7 +13,7 @@ import safetensors
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.core import checksums, files, run_files
+from albert_tf.core import files, run_files
 from albert_tf.core.errors import UserError, first_line
 from albert_tf.formats import (
     depth,
@@ -102,7 +102,6 @@ def _read(path: str) -> Weights:
         return sentence_transformers.read(hub_names.fetched(path))
     description.check_is_there(path)
     prefix = path.removesuffix(".index")
-    checksums.verify(path if files.is_folder(path) else os.path.dirname(prefix))
     if files.exists(prefix + ".index"):
         return _read_checkpoint(prefix)
     if hugging_face.is_model(path) or sentence_transformers.recognizes(path):

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from albert_tf.core import checksums, files, run_files
+from albert_tf.core import files, run_files
 from albert_tf.core.errors import UserError
 from albert_tf.formats import checkpoint_files, hugging_face, sentence_transformers
 from albert_tf.formats.weights import Weights, model_class_of
@@ -21,7 +21,7 @@ def read(folder: str, checkpoint: str = "") -> Weights:
     `checkpoint` is the prefix of one of its checkpoints, to be read instead.
     """
     path = os.path.join(folder, "config.json")
-    settings = checksums.read_json(path)
+    settings = files.read_json(path)
     groups = {name: settings.get(name, {}) for name in ("model", "head", "task")}
     if not settings.get("model") or not all(isinstance(group, dict) for group in groups.values()):
         raise UserError(f"{folder}: expected a run's config.json, with the model's configuration")
@@ -29,7 +29,6 @@ def read(folder: str, checkpoint: str = "") -> Weights:
     model_class = model_class_of(groups["head"].get("model_class", "AlbertForPreTraining"), path)
     model_folder = os.path.join(folder, "model")
     is_finished = files.exists(os.path.join(model_folder, hugging_face.WEIGHTS))
-    checksums.verify(model_folder)
     if is_finished and not checkpoint and model_class is not AlbertForPreTraining:
         return sentence_transformers.read(model_folder)
     saved = run_files.checkpoints(os.path.join(folder, "checkpoints"))
@@ -39,7 +38,6 @@ def read(folder: str, checkpoint: str = "") -> Weights:
         _remark_on_unfinished(folder, saved[-1], settings)
     checkpoint = checkpoint or saved[-1]
     with checkpoint_files.opened(checkpoint, "TF2"):
-        run_files.checkpoint_record(checkpoint, settings.get(run_files.RUN_ID))
         model = model_class(config, dtype="float32")
         # Without expect_partial, TensorFlow would also warn about missing values, after the error.
         restored = tf.train.Checkpoint(model=model).read(checkpoint).expect_partial()

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.core import checksums, files
+from albert_tf.core import files
 from albert_tf.core.errors import UserError, shortened
 from albert_tf.formats import checkpoint_files
 from albert_tf.formats.description import TF1_CONFIG as CONFIG
@@ -95,4 +95,3 @@ def write(
             tensors=[tf.convert_to_tensor(variable) for variable in variables.values()],
         )
         files.write_files(staging, contents)
-        checksums.write_sums(staging, files.names_in(staging))

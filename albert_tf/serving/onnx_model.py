@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from albert_tf.core import checksums, files
+from albert_tf.core import files
 from albert_tf.core.errors import UserError, first_line
 from albert_tf.formats.description import EXPORT, TF1_CONFIG
 from albert_tf.formats.weights import Weights, check_settings, only_vocabulary
@@ -107,7 +107,6 @@ def read(path: str) -> tuple[Weights, OnnxModel]:
             raise UserError(
                 f"{needed}: is missing; expected the files of albert-tf export --format=onnx"
             )
-    checksums.verify(folder)
     about = files.read_json(about_path)
     weights = Weights(
         folder,

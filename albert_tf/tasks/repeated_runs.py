@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.core import checksums
+from albert_tf.core import files
 from albert_tf.core.errors import UserError
 from albert_tf.core.locks import locked
 from albert_tf.core.tables import aligned
@@ -75,7 +75,7 @@ def _several(task_class, config, run, optimizer) -> dict:
         "seconds": round(sum(entry["seconds"] for entry in [*runs, *collapsed]), 1),
     }
     if is_chief(make_strategy(run)):  # only one of several workers writes
-        write_files(run.output_dir, {RESULTS_FILE: checksums.json_file(report)})
+        write_files(run.output_dir, {RESULTS_FILE: files.json_bytes(report)})
     print(table(runs, summary, getattr(task_class, "shown_metrics", ())), flush=True)
     print(f"results in {os.path.join(run.output_dir, RESULTS_FILE)}", flush=True)
     return report
@@ -139,7 +139,7 @@ def _searched(task_class, config, run, optimizer) -> dict:
     report = {"search": entries, "metric": metric}
     picture = grid.plot(entries, metric)
     if is_chief(make_strategy(run)):
-        contents = {RESULTS_FILE: checksums.json_file(report)}
+        contents = {RESULTS_FILE: files.json_bytes(report)}
         write_files(run.output_dir, contents | ({"search.png": picture} if picture else {}))
     flags, measured = entries[0]["settings"], entries[0]["median"]
     shown = [
@@ -191,7 +191,7 @@ def _ensemble(task_class, config, run) -> dict:
     write_files(run.output_dir, task.evaluation_files(predictions))
     if unlabelled:
         write_files(run.output_dir, task.prediction_files(unlabelled))
-    write_files(run.output_dir, {RESULTS_FILE: checksums.json_file(results)})
+    write_files(run.output_dir, {RESULTS_FILE: files.json_bytes(results)})
     for name, value in results["eval"].items():
         print(f"{name} {value:.4f}")
     print(f"{len(chosen)} of {len(folders)} members: {', '.join(chosen)}", flush=True)
@@ -233,7 +233,7 @@ def _read_predictions(folder: str, name: str, task: FineTuningTask, split: str) 
         raise UserError(
             f"--ensemble: {path} was made for other data or with another vocabulary or --max_seq_length"
         )
-    model = checksums.read_json(os.path.join(folder, CONFIG_FILE)).get("model", {})
+    model = files.read_json(os.path.join(folder, CONFIG_FILE)).get("model", {})
     own, labels = list(model.get("id2label", {}).values()), list(getattr(task, "labels", ()))
     if own and labels and own != labels:
         raise UserError(

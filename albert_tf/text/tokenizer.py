@@ -26,7 +26,6 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import sentencepiece
 
-from albert_tf.core import checksums
 from albert_tf.core.errors import UserError, first_line, shortened
 from albert_tf.core.files import AnyPath, read_bytes
 from albert_tf.text import wordpiece
@@ -613,12 +612,3 @@ class WordPieceTokenizer(Tokenizer):
 
 def _wordpiece_tokenizer(content: bytes, cleaning: dict[str, Any]) -> WordPieceTokenizer:
     return WordPieceTokenizer(content, **cleaning)
-
-
-def made_by(packages: Iterable[str]) -> dict[str, str]:
-    """What token ids, and all that is made of them, depend on: code of albert_tf's packages, versions of libraries."""
-    return {
-        "code": checksums.of_code(packages),
-        "sentencepiece": sentencepiece.__version__,
-        "unicode": unicodedata.unidata_version,
-    }

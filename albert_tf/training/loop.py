@@ -21,11 +21,9 @@ import tensorflow as tf
 import tf_keras
 from orbit import controller as orbit_controller
 
-from albert_tf.core import memory
 from albert_tf.core.errors import Interrupted, UserError, first_line
 from albert_tf.core.locks import locked
 from albert_tf.core.progress import Progress
-from albert_tf.core.settings import memory_advice
 from albert_tf.model.device import graphs_freed
 from albert_tf.training.devices import is_chief, make_strategy, sum_over_workers
 from albert_tf.training.evaluation import Evaluator
@@ -142,7 +140,7 @@ class TrainingLoop:
     def train(self) -> dict[str, float]:
         """Trains to the last step; returns the results of the last evaluation, empty without one."""
         state = self._state
-        self._evaluations = state.folder.cut_logs(state.first_step, state.log_states)
+        self._evaluations = state.folder.cut_logs(state.first_step)
         every = state.run_config.eval_every_steps if self._evaluator else state.last_step
         step, results = state.first_step, {}
         if self._evaluator and step and (step % every == 0 or step >= state.last_step):
@@ -308,10 +306,6 @@ def evaluate(
     if not is_logged:
         state.folder.append_metrics(EVAL_METRICS_FILE, {"step": step, **results})
         state.folder.write_summaries("eval", step, results)
-        if not state.run_config.do_train or state.checkpoints.latest == state.folder.file(
-            f"{CHECKPOINTS}/step-{step}"
-        ):
-            state.checkpoints.record_logs()
     if state.folder.is_chief:
         names = task.shown_metrics or results
         shown = "  ".join(f"{name} {results[name]:.4f}" for name in names if name in results)
@@ -321,7 +315,7 @@ def evaluate(
 
 @contextlib.contextmanager
 def _explained_errors(task: Task, run_config: RunConfig) -> Iterator[None]:
-    """Turns TensorFlow's errors about the user's files, disk and memory into errors of one line."""
+    """Turns TensorFlow's errors about the user's files and disk into errors of one line."""
     try:
         yield
     except (tf.errors.OpError, OSError, RuntimeError) as error:
@@ -336,8 +330,6 @@ def _explained_errors(task: Task, run_config: RunConfig) -> Iterator[None]:
                 f"--output_dir={run_config.output_dir}: no space left on the disk; make room and run the"
                 " same command again, it continues from the newest checkpoint"
             ) from None
-        if isinstance(error, tf.errors.ResourceExhaustedError) or memory.is_exhausted(error):
-            raise memory.exhausted(error, memory_advice(RunConfig)) from None
         if isinstance(error, (tf.errors.DataLossError, tf.errors.InvalidArgumentError)):
             # The first records were checked before, but a later record may be damaged.
             damaged = [file for data in task.data for file in data.damage()]

@@ -132,7 +132,6 @@ def write_results(
         with folder.writing():
             if state.run_config.do_train:
                 task.save_model(state.model, folder.file(MODEL), _card(state, evaluation))
-            folder.sync_logs()
             folder.write_json(RESULTS_FILE, results)
         print(f"results in {folder.file(RESULTS_FILE)}", flush=True)
     return of_others or results

@@ -9,11 +9,7 @@ import orbit
 import tensorflow as tf
 import tf_keras
 
-from albert_tf.core import memory
-from albert_tf.core.settings import LARGEST_INT32, memory_advice
-from albert_tf.model import device
-from albert_tf.model import memory as model_memory
-from albert_tf.model.heads import ModelWithHead
+from albert_tf.core.settings import LARGEST_INT32
 from albert_tf.training import optimizers
 from albert_tf.training.accumulators import Accumulators, ratio_names
 from albert_tf.training.checkpoints import Checkpoints
@@ -39,7 +35,6 @@ class RunState:
       checkpoints: saves and restores model, global_step, accumulators, optimizer and clock.
       majority: for each metric, its value if the most frequent answer is always given.
       first_step: the global step at the start of this process.
-      log_states: state of the logs at that step, see `RunFolder.log_states`; empty if it is not known.
       started: time.monotonic() at the start.
     """
 
@@ -56,7 +51,6 @@ class RunState:
     checkpoints: Checkpoints
     majority: Mapping[str, float]
     first_step: int
-    log_states: Mapping[str, Any]
     started: float
     interruption: Interruption = dataclasses.field(default_factory=Interruption)
 
@@ -102,7 +96,6 @@ def start_run(task: Task, run_config: RunConfig, optimizer_config: OptimizerConf
         recompute_activations=run_config.recompute_activations,
         seed=run_config.seed,
     )
-    _check_memory(task, model, run_config)
     # The checks above may refuse the command, so nothing is written or deleted before this line. Creating the next
     # variable synchronizes the workers: they wait until the chief has deleted the checkpoints of an old run.
     folder.open()
@@ -122,15 +115,14 @@ def start_run(task: Task, run_config: RunConfig, optimizer_config: OptimizerConf
             optimizer = tf_keras.mixed_precision.LossScaleOptimizer(optimizer)
         saved["optimizer"] = optimizer
     checkpoints = Checkpoints(folder, saved, run_config.keep_checkpoint_max)
-    if run_config.do_train and folder.is_chief:
-        checkpoints.delete_old()
-        if not checkpoints.latest:
-            vocabulary = task.vocabulary_files()
-            folder.write_files({f"{MODEL}/{name}": vocabulary[name] for name in vocabulary})
+    if run_config.do_train and folder.is_chief and not checkpoints.latest:
+        vocabulary = task.vocabulary_files()
+        folder.write_files({f"{MODEL}/{name}": vocabulary[name] for name in vocabulary})
     newest = checkpoints.latest
     if not run_config.do_train and task.keeps == "best":
         newest = checkpoints.best_path or newest
-    record = checkpoints.restore(newest) if newest else {}
+    if newest:
+        checkpoints.restore(newest)
     return RunState(
         **{**saved, "accumulators": accumulators},
         task=task,
@@ -141,29 +133,5 @@ def start_run(task: Task, run_config: RunConfig, optimizer_config: OptimizerConf
         checkpoints=checkpoints,
         majority=task.majority_levels(),
         first_step=int(global_step.numpy()),
-        log_states=record.get("logs", {}),
         started=started,
     )
-
-
-def _check_memory(task: Task, model: ModelWithHead, run_config: RunConfig) -> None:
-    """Checks that there is memory for a training step and for an evaluation step, on a CPU."""
-    if device.target_device() != "CPU":
-        return
-    devices = tf.distribute.get_strategy().num_replicas_in_sync
-    if run_config.do_train and task.train_data:
-        data, parts = task.train_data, devices * run_config.gradient_accumulation_steps
-        size = max(1, data.records_in(run_config.train_batch_size) // parts)
-        needed = model_memory.training_bytes(
-            model.config,
-            model.count_params(),
-            *data.batch_shape(size),
-            is_half=run_config.mixed_precision != "float32",
-            recomputes=run_config.recompute_activations,
-        )
-        advice = memory_advice(RunConfig, leave_out=("eval_batch_size",))
-        memory.require(needed, "a training step", advice)
-    if task.eval_data:
-        size = max(1, task.eval_data.records_in(run_config.eval_batch_size) // devices)
-        needed = model_memory.inference_bytes(model.config, *task.eval_data.batch_shape(size))
-        memory.require(needed, "an evaluation step", "lower --eval_batch_size")

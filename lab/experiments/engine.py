@@ -14,7 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from albert_tf.core import checksums, files
+from albert_tf.core import files
 from albert_tf.core.errors import UserError
 from albert_tf.core.workers import num_cores
 from albert_tf.model.config import AlbertConfig
@@ -37,7 +37,6 @@ class Result:
 
     def __init__(self, path: str, about: Mapping[str, Any], lock: str, command: str = ""):
         self.path, self._about, self._lock, self._command = path, about, lock, command
-        files.remove_leftovers(os.path.dirname(path))
         self.measures = self._read()["measures"]
 
     def _read(self) -> dict[str, Any]:
@@ -59,7 +58,7 @@ class Result:
             content["minutes"][name] = minutes
             if (now := provenance(self._command)) != content["made"]:
                 content.setdefault("made_later", {})[name] = now
-            files.write_bytes(self.path, checksums.json_file(content))
+            files.write_bytes(self.path, files.json_bytes(content))
         self.measures = content["measures"]
 
 

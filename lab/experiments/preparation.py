@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from albert_tf.core import checksums, files, locks
+from albert_tf.core import files, locks
 from albert_tf.core.errors import UserError
 from albert_tf.data.pretraining_examples import SENTENCE_TASKS
 from albert_tf.data_prep import corpus, sample_corpus, split_sentences, train_sentencepiece
@@ -37,7 +37,6 @@ def key_of(values: Any) -> str:
 def locked(folder: str) -> Iterator[None]:
     """Waits for the lock of a folder and holds it; removes incomplete files that killed processes left there."""
     with locks.locked(folder, wait=True):
-        files.remove_leftovers(folder)
         yield
 
 
@@ -93,8 +92,8 @@ class Workspace:
         path = self.path("text", record)
         with locked(self.path("text")):
             if not os.path.exists(path):
-                files.write_bytes(path, checksums.json_file(described))
-            before = checksums.read_json(path)
+                files.write_bytes(path, files.json_bytes(described))
+            before = files.read_json(path)
         names = sorted({**before, **described})
         if differing := [path for path in names if before.get(path, -1) != described.get(path, -1)]:
             raise UserError(
@@ -204,7 +203,6 @@ class Workspace:
         with locked(folder):
             if not os.path.exists(paths["dev"]):
                 _cut_by_article(dev, folder)
-            checksums.verify(folder)
         return {"train_file": paths["train"], "eval_file": paths["dev"]}
 
 
@@ -230,4 +228,4 @@ def _cut_by_article(source: str, folder: str) -> None:
     contents = {
         name: json.dumps({**values, "data": articles}).encode() for name, articles in parts.items()
     }
-    files.write_files(folder, checksums.with_sums(contents))
+    files.write_files(folder, contents)

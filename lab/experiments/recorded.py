@@ -3,7 +3,7 @@
 import os
 from typing import Any
 
-from albert_tf.core import checksums
+from albert_tf.core import files
 from albert_tf.core.errors import UserError
 from lab.experiments.declarations import Experiment, Row, file_name
 
@@ -18,7 +18,7 @@ def result_path(results_dir: str, experiment: Experiment, scale: str, row: Row, 
 
 def read_result(path: str) -> dict[str, Any]:
     """The content of the JSON file of a row and a seed; raises a `UserError` if it is damaged or another file."""
-    content = checksums.read_json(path)
+    content = files.read_json(path)
     for name, kind in _TYPES.items():
         if not isinstance(content.get(name), kind):
             raise UserError(f"{path}: is not a result of an experiment: {name} is missing or wrong")

@@ -105,7 +105,6 @@ class Trained:
         if self.source:
             return self.source.train()
         with locked(self.folder):
-            files.remove_leftovers(self.run_folder)
             if not os.path.exists(os.path.join(self.run_folder, RESULTS_FILE)):
                 if self.shallower:
                     self.shallower.train()
@@ -251,7 +250,6 @@ def fine_tune(trained: Trained, task: str) -> dict[str, Any] | None:
     initial, folder = initial_task(trained, task), task_folder(trained, task)
     path = os.path.join(folder, RESULTS_FILE)
     with locked(folder + ".lock"):
-        files.remove_leftovers(folder)
         if not os.path.exists(path):
             own = {**data, "output_dir": folder, "init_checkpoint": _start(trained, initial)}
             _run(trained, task, own | (_cut(trained, task) if trained.source else {}))

@@ -12,7 +12,7 @@ import ml_dtypes
 import safetensors.numpy
 
 from albert_tf import AlbertForPreTraining, load_pretrained, save_pretrained
-from albert_tf.core import checksums, files, flags
+from albert_tf.core import files, flags
 from albert_tf.core.settings import Settings, setting
 from albert_tf.formats.hugging_face import WEIGHTS
 from lab.small_en.report import CURVES
@@ -97,8 +97,6 @@ def use_bfloat16(folder: str) -> None:
     content = json.dumps(header).encode()
     content += b" " * (-len(content) % 8)
     files.write_bytes(str(path / WEIGHTS), struct.pack("<Q", len(content)) + content + data)
-    listed = (path / checksums.SUMS_FILE).read_text().splitlines()
-    checksums.write_sums(folder, [line.partition("  ")[2] for line in listed])
 
 
 if __name__ == "__main__":

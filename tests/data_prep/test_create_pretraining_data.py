@@ -15,11 +15,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.core import checksums
 from albert_tf.core.errors import UserError
 from albert_tf.core.files import temporary_path
 from albert_tf.data.record_formats import FORMATS, record_writer
-from albert_tf.data_prep.pretraining import blocks, plan, record_folder, run, shards
+from albert_tf.data_prep.pretraining import blocks, plan, record_folder, shards
 from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
 from albert_tf.text.tokenizer import Tokenizer
 from tests.data.test_pretraining_examples import COMPILED
@@ -334,15 +333,6 @@ def test_a_finished_run_is_left_alone(make, capsys):
         make()
 
 
-def test_metadata_that_lost_its_checksum_is_not_that_of_a_finished_run(make):
-    path = make() / "metadata.json"
-    values = json.loads(path.read_text())
-    del values[checksums.JSON_ENTRY]
-    path.write_text(json.dumps(values))
-    with pytest.raises(UserError, match="metadata.json: has no checksum"):
-        make()
-
-
 def test_a_file_of_another_run_in_the_work_folder_is_not_used(tmp_path):
     old, new = (record_folder.WorkFolder(str(tmp_path)) for _ in range(2))
     with old.writing(str(tmp_path / "block"), {}) as file:
@@ -425,7 +415,7 @@ def test_other_settings_in_the_folder(make, tmp_path):
         make(text=made_up_text(5, 1))
 
 
-def test_a_killed_run_is_not_continued_by_other_code_or_with_other_settings(make, monkeypatch):
+def test_a_killed_run_is_not_continued_with_other_settings(make, monkeypatch):
     def interrupted(features, lengths):
         raise KeyboardInterrupt
 
@@ -434,31 +424,7 @@ def test_a_killed_run_is_not_continued_by_other_code_or_with_other_settings(make
         make()
     with pytest.raises(UserError, match="ngram was 3, is 2"):
         make(ngram=2)
-    of_code = checksums.of_code
-    # As if a line of the masking had changed.
-    monkeypatch.setattr(checksums, "of_code", lambda packages: "other" + of_code(packages))
-    with pytest.raises(UserError, match="records of another run: the program or a library has"):
-        make()
-    monkeypatch.undo()
     make()
-
-
-def test_the_code_of_a_run_is_all_that_its_processes_load():
-    code = (
-        "import sys, albert_tf.data_prep.create_pretraining_data;"
-        "print(*[name.split('.')[1] for name in sys.modules if name.startswith('albert_tf.')])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    loaded = set(done.stdout.split())
-    limits_of_settings = {"tasks", "training", "model"}  # loaded for the limits of flags alone
-    assert loaded - limits_of_settings == set(run.CODE)
-
-
-def test_a_finished_run_stays_finished_when_the_code_changes(make, monkeypatch, capsys):
-    make()
-    monkeypatch.setattr(checksums, "of_code", lambda packages: "other")
-    make()
-    assert "existed already" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

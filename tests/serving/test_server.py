@@ -23,6 +23,7 @@ import psutil
 import pytest
 import tensorflow as tf
 from numpy.testing import assert_allclose
+from tests.faults.test_memory import memory_of
 
 from albert_tf import save_pretrained, serve
 from albert_tf.core.errors import UserError
@@ -31,7 +32,6 @@ from albert_tf.model.heads import AlbertForPreTraining
 from albert_tf.serving.server import Server, make_server
 from albert_tf.serving.settings import LimitSettings
 from albert_tf.text.tokenizer import Tokenizer
-from tests.faults.test_memory import memory_of
 from tests.helpers import NAMES, ROOT, TINY, WORDS, train_spm, without_log_level
 
 URL = "/v1/models/tiny"

@@ -14,6 +14,7 @@ import shutil
 import numpy as np
 import pytest
 import tensorflow as tf
+from tests.training.test_damaged_run import lines, weights
 
 from albert_tf import UserError, load_pretrained
 from albert_tf.data.reading import EXAMPLE_WEIGHTS
@@ -35,7 +36,6 @@ from tests.helpers import (
     run_until_logged,
     without_checksums,
 )
-from tests.training.test_damaged_run import lines, weights
 
 TASKS = ["mrpc", "stsb", "tsv", "labels", "squad1.1", "squad2.0", "race", "tagging"]
 MODEL_CLASSES = {

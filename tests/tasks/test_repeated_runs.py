@@ -14,7 +14,7 @@ import pytest
 from matplotlib import axes
 
 from albert_tf import UserError
-from albert_tf.core import checksums
+from albert_tf.core import files
 from albert_tf.tasks import grid, registry, repeated_runs
 from albert_tf.tasks.classification.task import ClassificationTask
 from albert_tf.tasks.finetuning import averaged
@@ -209,7 +209,7 @@ def test_an_ensemble_averages_probabilities(three_runs, tmp_path):
         _, label, *shown = row.split("\t")
         assert label == task.labels[probabilities.argmax()]
         assert [float(value) for value in shown] == pytest.approx(probabilities, abs=6e-5)
-    assert checksums.read_json(str(tmp_path / "out" / "results.json")) == results
+    assert files.read_json(str(tmp_path / "out" / "results.json")) == results
 
 
 def test_greedy_selection_takes_what_helps_and_nothing_else(task_flags):
@@ -388,9 +388,9 @@ def test_a_member_with_other_labels_is_named(three_runs, tmp_path):
     flags, folder, _, _ = three_runs
     other = tmp_path / "other"
     shutil.copytree(folder / "seed_40", other)
-    config = checksums.read_json(str(other / "config.json"))
+    config = files.read_json(str(other / "config.json"))
     config["model"]["id2label"]["0"] = "another"
-    (other / "config.json").write_bytes(checksums.json_file(config))
+    (other / "config.json").write_bytes(files.json_bytes(config))
     named = f"--ensemble={folder / 'seed_40'},{other}"
     line = error_of(fine_tune_here, "classifier", *flags, named, f"--output_dir={tmp_path / 'out'}")
     assert line.startswith(f"--ensemble: {other} has the labels another, ")

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from tests.training.test_damaged_run import lines, weights
 
 from albert_tf import UserError, load_pretrained, save_pretrained
 from albert_tf.model.heads import AlbertForPreTraining
@@ -23,7 +24,6 @@ from tests.helpers import (
     random_features,
 )
 from tests.model.test_packed_rows import MOST_EXAMPLES, ROW_LENGTH, ROWS, SLOTS, packed
-from tests.training.test_damaged_run import lines, weights
 
 CONFIG = TINY.replace(num_hidden_layers=4, inner_group_num=2)
 INDICES = tf.constant([2, 0])

@@ -11,6 +11,7 @@ import shutil
 
 import numpy as np
 import pytest
+from tests.training.test_damaged_run import assert_same_weights, lines, weights
 
 from albert_tf import UserError, load_pretrained, save_pretrained
 from albert_tf.core import memory
@@ -34,7 +35,6 @@ from tests.helpers import (
     train_spm,
     write_records,
 )
-from tests.training.test_damaged_run import assert_same_weights, lines, weights
 
 # Building graphs is what takes the time here; two layers share their weights.
 CONFIG = TINY.replace(num_hidden_layers=2)

@@ -9,9 +9,9 @@ import subprocess
 import time
 
 import pytest
+from tests.training.test_damaged_run import assert_same_weights, lines, without_speeds
 
 from tests.helpers import TINY, TRIES_ALL, pretrain_here, random_features, write_records
-from tests.training.test_damaged_run import assert_same_weights, lines, without_speeds
 from tests.training.test_interruption import start
 
 STEPS = 120

@@ -7,13 +7,10 @@ functions that need it.
 from __future__ import annotations
 
 import abc
-import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-
-from albert_tf.data.record_metadata import IDS, TOKENS, WORDS, Kinds, check_entries, reject
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -27,22 +24,17 @@ Schema = Mapping[str, tuple[int, "tf.DType"]]
 # Masks that are drawn while reading depend on the numbers.
 Parser = Callable[["tf.Tensor", "tf.Tensor"], dict[str, "tf.Tensor"]]
 
-_MASKS: Kinds = {
-    "masked_lm_prob": float,
-    "max_predictions_per_seq": TOKENS,
-    "ngram": WORDS,
-    "favor_shorter_ngram": bool,
-    "do_whole_word_mask": bool,
-    "do_permutation": bool,
-    "word_start_rule": str,
-}
-_ENTRIES: Kinds = {
-    "max_seq_length": TOKENS,
-    "max_predictions_per_seq": TOKENS,
-    "do_permutation": bool,
-    "counts": dict,
-}
-_VOCABULARY: Kinds = {"cls_id": IDS, "sep_id": IDS, "mask_id": IDS, "word_starts": str}
+METADATA_FILE = "metadata.json"  # of a folder of records
+# The settings of masks, which the metadata of unmasked records contains.
+_MASKS = (
+    "masked_lm_prob",
+    "max_predictions_per_seq",
+    "ngram",
+    "favor_shorter_ngram",
+    "do_whole_word_mask",
+    "do_permutation",
+    "word_start_rule",
+)
 
 
 class RecordBatch(NamedTuple):
@@ -113,20 +105,6 @@ class RecordFormat(abc.ABC):
 
     # --- Reading ---
 
-    def check(self, metadata: Metadata, source: str) -> None:
-        """Checks the entries that `schema` and `parser` use."""
-        check_entries(metadata, _ENTRIES, source)
-        masking = metadata.get("masking")
-        if masking not in self.masking:
-            reject(source, "masking", " or ".join(self.masking), masking)
-        if masking == "dynamic":
-            check_entries(metadata, {**_MASKS, "vocabulary": dict, "vocab_size": IDS}, source)
-            check_entries(metadata["vocabulary"], _VOCABULARY, source)
-            bits = metadata["vocabulary"]["word_starts"]
-            num_characters = 4 * -(-metadata["vocab_size"] // 24)
-            if len(bits) != num_characters or not re.fullmatch("[A-Za-z0-9+/]+={0,2}", bits):
-                reject(source, "word_starts", "a bit for each token, in base64", bits)
-
     @abc.abstractmethod
     def schema(self, metadata: Metadata) -> Schema:
         """The features that `parser` returns."""
@@ -161,7 +139,6 @@ def mask_function(metadata: Metadata, seed: int) -> Callable[..., Masked]:
 
     Its arguments are the numbers [B], tokens [B, L] and numbers of tokens [B] of examples, int64 and int32.
     """
-    from albert_tf.core import compilation
     from albert_tf.data import pretraining_examples as examples
 
     vocabulary = examples.Vocabulary.from_json(metadata["vocabulary"], metadata["vocab_size"])
@@ -170,6 +147,5 @@ def mask_function(metadata: Metadata, seed: int) -> Callable[..., Masked]:
     def mask(numbers: np.ndarray, input_ids: np.ndarray, num_tokens: np.ndarray) -> Masked:
         return examples.mask_batch(input_ids, num_tokens, examples.seeds_of(seed, numbers), rule)
 
-    with compilation.announced("pretraining", "the function that masks", 7):
-        mask(np.zeros(0, np.int64), np.zeros((0, 1), np.int32), np.zeros(0, np.int32))
+    mask(np.zeros(0, np.int64), np.zeros((0, 1), np.int32), np.zeros(0, np.int32))  # compiles it
     return mask

@@ -24,7 +24,6 @@ from albert_tf.data.record_formats.base import (
     mask_function,
 )
 from albert_tf.data.record_formats.full import pretraining_schema
-from albert_tf.data.record_metadata import TOKENS, WORDS, check_entries
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -84,11 +83,6 @@ class PackedFormat(RecordFormat):
             _MAX_PREDICTIONS: int(slots.max(initial=0)),
         }
         return RecordBatch(features, {name: counts for name, (_, counts) in joined.items()}, maxima)
-
-    def check(self, metadata: Metadata, source: str) -> None:
-        super().check(metadata, source)
-        maxima = {_MAX_EXAMPLES: WORDS, _MAX_PREDICTIONS: TOKENS}
-        check_entries(metadata["counts"], maxima, source)
 
     def schema(self, metadata: Metadata) -> Schema:
         sizes = (metadata["counts"][name] for name in (_MAX_PREDICTIONS, _MAX_EXAMPLES))

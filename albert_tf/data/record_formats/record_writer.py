@@ -11,9 +11,8 @@ CRC-32C, rotated and shifted ("masked"). The Example is a protocol buffer: tf.tr
 
 from collections.abc import Mapping
 
+import numba
 import numpy as np
-
-from albert_tf.core.compilation import numba
 
 # All of these fields begin with a length.
 _TAG_1, _TAG_2, _TAG_3 = (field << 3 | 2 for field in (1, 2, 3))

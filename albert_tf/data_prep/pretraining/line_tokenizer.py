@@ -18,9 +18,9 @@ import itertools
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
+import numba
 import numpy as np
 
-from albert_tf.core.compilation import numba
 from albert_tf.text.tokenizer import MARKER, SentencePieceTokenizer, Tokenizer
 
 _MARKER_BYTE = 0xFF  # represents the marker; never occurs in UTF-8

@@ -1,8 +1,7 @@
 """A folder of records in which a killed run can be resumed.
 
 A file gets its final name only when it is complete. Until the whole run is complete, the folder contains `.unfinished`:
-the settings of the run, the counts and checksums of complete files, and intermediate files. A file whose checksum has
-changed is made again.
+the settings of the run, the counts of complete files, and intermediate files.
 """
 
 import contextlib
@@ -11,18 +10,16 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from albert_tf.core import checksums, files
+from albert_tf.core import files
 from albert_tf.core.errors import UserError
 from albert_tf.core.files import OutputFile
-from albert_tf.data import record_metadata
-from albert_tf.data.record_metadata import METADATA_FILE
+from albert_tf.data.record_formats.base import METADATA_FILE
 
 WORK_FOLDER = ".unfinished"
 # Why a run cannot be resumed if one of these values differs.
 _CHANGES = {
     "input_files": "--input_file named other files, or they have changed",
     "modified_nanoseconds": "--input_file has changed",
-    "code": "the program or a library has changed, so its examples would differ",
 }
 
 
@@ -47,14 +44,14 @@ class WorkFolder:
         try:
             if not counts or not files.exists(path):
                 return None
-            return counts if counts.pop("sha256", None) == files.sha256(path) else None
+            return counts
         except (UserError, OSError):
             return None
 
     def read_json(self, path: str) -> dict[str, Any] | None:
         """The content of a JSON file of the run; None if there is no such file, or it is damaged."""
         try:
-            values = checksums.read_json(path) if files.exists(path) else None
+            values = files.read_json(path) if files.exists(path) else None
         except UserError:
             return None
         return values if values and values.pop("run", None) == self.run else None
@@ -62,7 +59,7 @@ class WorkFolder:
     def write_json(self, path: str, values: Mapping[str, Any]) -> None:
         """Writes a file for `read_json`."""
         with OutputFile(path) as file:
-            file.write(checksums.json_file({**values, "run": self.run}))
+            file.write(files.json_bytes({**values, "run": self.run}))
 
     @contextlib.contextmanager
     def writing(self, path: str, counts: dict[str, Any]) -> Iterator[OutputFile]:
@@ -71,10 +68,10 @@ class WorkFolder:
         Args:
           counts: returned by `counts_of`; may be filled until the end of the `with` block, which adds `bytes`.
         """
-        with OutputFile(path, within=self.path) as file:
+        with OutputFile(path) as file:
             yield file
             counts["bytes"] = file.num_bytes
-            self.write_json(self._counts_file(path), {**counts, "sha256": file.sha256.hexdigest()})
+            self.write_json(self._counts_file(path), counts)
 
     def remove_file(self, path: str) -> None:
         """Removes a file of `writing`."""
@@ -117,16 +114,15 @@ class RecordFolder:
         if earlier and "shards" in earlier:
             for shard in earlier["shards"]:
                 path = os.path.join(self.path, shard["file"])
-                if not _is_shard(path, shard):
+                found = files.status(path)
+                if not found or found.length != shard["bytes"]:
                     raise UserError(
                         f"{path}: is missing or was changed; empty the folder to make all again"
                     )
-            files.remove_leftovers(self.path)  # of a run that was killed at the very end
             files.remove(self.work.path)
             return earlier
         if earlier:
             self.is_resumed, self.work.run = True, earlier["run"]
-            files.remove_leftovers(self.work.path)
             return None
         for name in files.names_in(self.path) if files.is_folder(self.path) else ():
             is_record = name.endswith((".tfrecord", ".tfrecord.gz"))
@@ -147,7 +143,7 @@ class RecordFolder:
         else:
             return None
         try:
-            found = checksums.read_json(path, required=True)
+            found = files.read_json(path)
         except UserError as error:
             raise UserError(f"{error}; or empty {self.path} to make all again") from None
         for key, value in expected.items():
@@ -160,27 +156,12 @@ class RecordFolder:
 
     def finish(self, counts: Mapping[str, Any], shards: Sequence[Mapping[str, Any]]) -> dict:
         """Writes the metadata and removes the intermediate files; returns the metadata."""
-        entries = [_shard_entry(self.path, shard) for shard in shards]
+        names = ("file", "examples", "records", "bytes")
+        entries = [{name: shard[name] for name in names} for shard in shards]
         counted = {"num_shards": len(shards), "counts": dict(counts), "shards": entries}
         metadata = {**self._identity, **counted}
         # Started in the folder of intermediate files, so that an incomplete file is removed with them.
-        with OutputFile(self._metadata_file, within=self.work.path) as file:
-            file.write(checksums.json_file(metadata))
+        with OutputFile(self._metadata_file) as file:
+            file.write(files.json_bytes(metadata))
         files.remove(self.work.path)
         return metadata
-
-
-def _shard_entry(folder: str, shard: Mapping[str, Any]) -> dict[str, Any]:
-    name, num_bytes = shard["file"], shard["bytes"]
-    path = os.path.join(folder, name)
-    with files.errors_named(path, "read"), files.open_binary(path) as file:
-        return record_metadata.shard_entry(
-            name, shard["examples"], num_bytes, file, shard["records"]
-        )
-
-
-def _is_shard(path: str, entry: Mapping[str, Any]) -> bool:
-    if not (status := files.status(path)):
-        return False
-    with files.errors_named(path, "read"), files.open_binary(path) as file:
-        return record_metadata.is_shard(entry, status.length, file)

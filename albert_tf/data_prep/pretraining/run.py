@@ -38,10 +38,9 @@ from albert_tf.data_prep.pretraining.line_tokenizer import LineTokenizer
 from albert_tf.data_prep.pretraining.plan import InputError, Plan, plan_parts
 from albert_tf.data_prep.pretraining.record_folder import RecordFolder, WorkFolder
 from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
-from albert_tf.text.tokenizer import Tokenizer, made_by
+from albert_tf.text.tokenizer import Tokenizer
 
 PROGRAM = "create_pretraining_data"
-CODE = ("core", "data", "data_prep", "text")  # the packages of the functions that make records
 _OF_FILE = ("file", "examples", "bytes")  # counts of a shard that are not among those of the run
 
 
@@ -67,7 +66,7 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> tuple[dict[str
     identity = _identity(settings, tokenizer, vocabulary)
     inputs, modified = corpus.inputs_of(settings.input_file)
     identity["input_files"] = inputs
-    unchanged = {"modified_nanoseconds": modified, "code": made_by(CODE)}
+    unchanged = {"modified_nanoseconds": modified}
     with locked(settings.folder, "output_dir" if settings.output_dir else "output_file"):
         if metadata := folder.open(identity, unchanged):
             return metadata, True
@@ -91,7 +90,7 @@ def make_here(job: Job, inputs: Inputs) -> tuple[Counts, list[Counts]]:
     Returns:
       The sum of the counts of all blocks, and the counts of each shard.
     """
-    shards.compile_functions(job, PROGRAM)
+    shards.compile_functions(job)
     with Workers(job.settings.num_workers, job) as workers:
         text_counts = _store_blocks(workers, inputs)
         plan = plan_parts(job.settings, text_counts)

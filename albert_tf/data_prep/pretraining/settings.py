@@ -11,7 +11,7 @@ from albert_tf.core.settings import LARGEST_SEED, Settings, setting
 from albert_tf.core.workers import num_workers_setting
 from albert_tf.data.pretraining_examples import SENTENCE_TASKS
 from albert_tf.data.record_formats import FORMATS
-from albert_tf.data.record_metadata import METADATA_FILE
+from albert_tf.data.record_formats.base import METADATA_FILE
 from albert_tf.data_prep.corpus import invalid_utf8_setting
 from albert_tf.tasks.settings import LONGEST_SEQUENCE
 from albert_tf.text.settings import TextSettings, VocabularySettings

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from albert_tf.core import compilation, files
+from albert_tf.core import files
 from albert_tf.core.files import OutputFile
 from albert_tf.data.pretraining_examples import (
     A_END,
@@ -34,16 +34,15 @@ from albert_tf.data_prep.pretraining.plan import Plan
 BATCH_RECORDS = 256  # made and encoded together: about 1 MB
 
 
-def compile_functions(job: Job, program: str) -> None:
+def compile_functions(job: Job) -> None:
     """Makes the vocabulary's tables and compiles all functions, so that worker processes need not do it again."""
-    with compilation.announced(program, "the functions that make records", 20):
-        documents = as_documents(job.tokenizer, [], [])
-        pairs, _ = plan_pass(job, documents, 0, 0)
-        seeds = seeds_of(combine_seeds(0, 0), np.arange(len(pairs)))
-        order = shuffled(len(pairs), combine_seeds(0, 0))
-        _encode(job, documents.ids, pairs, seeds[order], np.ones(len(pairs), np.int64))
-        lengths = np.full(1, job.settings.max_seq_length)
-        FORMATS[job.settings.record_format].rows(lengths, lengths[0], combine_seeds(0))
+    documents = as_documents(job.tokenizer, [], [])
+    pairs, _ = plan_pass(job, documents, 0, 0)
+    seeds = seeds_of(combine_seeds(0, 0), np.arange(len(pairs)))
+    order = shuffled(len(pairs), combine_seeds(0, 0))
+    _encode(job, documents.ids, pairs, seeds[order], np.ones(len(pairs), np.int64))
+    lengths = np.full(1, job.settings.max_seq_length)
+    FORMATS[job.settings.record_format].rows(lengths, lengths[0], combine_seeds(0))
 
 
 def make_shard(job: Job, planned: tuple[Plan, int]) -> dict[str, Any]:

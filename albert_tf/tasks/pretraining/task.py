@@ -1,5 +1,6 @@
 """Masked LM and sentence order (paper, section 3.1; original run_pretraining.py)."""
 
+import hashlib
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.core import checksums
+from albert_tf.core import files
 from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings
 from albert_tf.data.datasets import RecordData
@@ -116,11 +117,9 @@ class PretrainingTask(Task):
         record_set = self._all_records.get("eval_file")
         if not record_set:
             return {}
-        content = [
-            mask_settings(record_set.metadata),
-            *map(checksums.file_fingerprint, record_set.files),
-        ]
-        sha256 = checksums.checksum_of({"content": content})
+        masks = sorted(mask_settings(record_set.metadata).items())
+        content = repr((masks, [files.status(path) for path in record_set.files]))
+        sha256 = hashlib.sha256(content.encode()).hexdigest()
         return {"eval": {"file": self.config.eval_file, "sha256": sha256}}
 
     def settings(self) -> Mapping[str, Settings | Mapping]:
