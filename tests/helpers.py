@@ -20,6 +20,7 @@ from unittest import mock
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
 import pytest
+import safetensors.numpy
 import sentencepiece
 import tensorflow as tf
 from absl import flags
@@ -537,3 +538,29 @@ lower = "one layer"
 def without_log_level() -> dict[str, str]:
     """The environment of a user, who has not turned off TensorFlow's log."""
     return {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
+
+
+# --- Finished runs ---
+
+
+def lines(path: pathlib.Path) -> list[dict]:
+    """The lines of a run's log, without speeds; none if it does not exist."""
+    found = map(json.loads, path.read_text().splitlines() if path.exists() else ())
+    return [{k: v for k, v in line.items() if k != "examples_per_second"} for line in found]
+
+
+def weights(folder: pathlib.Path) -> dict[str, np.ndarray]:
+    """The weights of a finished run's model."""
+    return safetensors.numpy.load_file(folder / "model" / "model.safetensors")
+
+
+def assert_same_run(folder: pathlib.Path, expected: pathlib.Path) -> None:
+    """Checks that logs, results and weights of two finished runs are equal, bit for bit."""
+    for name in ("metrics.jsonl", "eval_metrics.jsonl"):
+        assert lines(folder / name) == lines(expected / name), name
+    results, wanted = (json.loads((run / "results.json").read_text()) for run in (folder, expected))
+    for name in ("step", "eval", "best", "majority", "num_parameters"):
+        assert results[name] == wanted[name], name
+    found = weights(folder)
+    for name, value in weights(expected).items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)

@@ -16,7 +16,6 @@ import sys
 import pytest
 import safetensors.numpy
 import tensorflow as tf
-from albert_tf.data.record_metadata import shard_entry
 from official.common import distribute_utils
 
 from albert_tf import save_pretrained
@@ -287,8 +286,8 @@ def test_predict_without_standard_input(no_tensorflow):
 
 def with_metadata(path: pathlib.Path, num_examples: int, **values) -> pathlib.Path:
     """Puts metadata beside a record file; returns the folder."""
-    with path.open("rb") as file:
-        shard = shard_entry(path.name, num_examples, path.stat().st_size, file)
+    shard = {"file": path.name, "examples": num_examples, "records": num_examples}
+    shard["bytes"] = path.stat().st_size
     (path.parent / "metadata.json").write_text(json.dumps({**values, "shards": [shard]}))
     return path.parent
 

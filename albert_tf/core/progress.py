@@ -32,7 +32,9 @@ class Progress(contextlib.AbstractContextManager):
         file: TextIO | None = None,
     ):
         self._seconds_between_lines, self._file = seconds_between_lines, file
-        self._started, self._last_line, self._first = time.monotonic(), time.monotonic(), first
+        self._last_line = time.monotonic()
+        # The first update and its time; the time before it may include compilation.
+        self._started: tuple[int, float] | None = None
         self._bar: Any = tqdm.tqdm(
             desc=description,
             total=total,
@@ -57,14 +59,15 @@ class Progress(contextlib.AbstractContextManager):
           is_news: whether a log gets a line even if the last one was printed a short time ago.
         """
         now = time.monotonic()
+        first, started = self._started = self._started or (done, now)
         texts = [f"{name} {value}" for name, value in (values or {}).items()]
         if not self._bar.disable:
             self._bar.set_postfix_str("  ".join(texts), refresh=False)
             self._bar.update(done - self._bar.n)
         elif is_news or now - self._last_line >= self._seconds_between_lines:
             self._last_line = now
-            rate = (now - self._started) / max(1, done - self._first)
-            left = tqdm.tqdm.format_interval(max(0, rate * (self._total - done)))
+            seconds = (now - started) * (self._total - done) / max(1, done - first)
+            left = tqdm.tqdm.format_interval(max(0, seconds)) if done > first else "?"
             line = f"{self._description} {done:,}/{self._total:,} {self._unit}"
             self.say("  ".join([line, *texts, f"{left} left"]))
 

@@ -48,8 +48,8 @@ class Checkpoints:
             self._checkpoint.read(path).assert_existing_objects_matched()
         except (tf.errors.OpError, AssertionError, LookupError, RuntimeError, ValueError) as error:
             raise UserError(
-                f"{path}: damaged checkpoint, or of another model ({first_line(error)}); to continue from the checkpoint"
-                f" before it, or to start again if there is none, delete {path}.*"
+                f"{path}: damaged checkpoint, or of another model ({first_line(error)}); to continue from the"
+                f" checkpoint before it, or to start again if there is none, delete {path}.*"
             ) from None
 
     def save(self, step: int) -> None:

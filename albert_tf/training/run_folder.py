@@ -268,5 +268,6 @@ class RunFolder:
 
 def _defaults(settings: Settings | Mapping) -> dict[str, Any]:
     """The defaults of settings; empty for a description of data."""
-    is_settings = isinstance(settings, Settings)
-    return {f.name: f.default for f in dataclasses.fields(settings)} if is_settings else {}
+    if not isinstance(settings, Settings):
+        return {}
+    return {field.name: field.default for field in dataclasses.fields(settings)}

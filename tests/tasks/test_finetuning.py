@@ -14,7 +14,6 @@ import shutil
 import numpy as np
 import pytest
 import tensorflow as tf
-from tests.training.test_damaged_run import lines, weights
 
 from albert_tf import UserError, load_pretrained
 from albert_tf.data.reading import EXAMPLE_WEIGHTS
@@ -32,8 +31,10 @@ from tests.helpers import (
     fine_tune_here,
     fine_tuning_settings,
     fine_tuning_task,
+    lines,
     make_task,
     run_until_logged,
+    weights,
     without_checksums,
 )
 

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from tests.training.test_damaged_run import lines, weights
 
 from albert_tf import UserError, load_pretrained, save_pretrained
 from albert_tf.model.heads import AlbertForPreTraining
@@ -18,10 +17,12 @@ from tests.helpers import (
     TINY,
     batch_of,
     eagerly,
+    lines,
     make_task,
     noisy,
     pretrain_here,
     random_features,
+    weights,
 )
 from tests.model.test_packed_rows import MOST_EXAMPLES, ROW_LENGTH, ROWS, SLOTS, packed
 

@@ -9,11 +9,10 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
-from tests.training.test_damaged_run import lines, weights
 
 from albert_tf import UserError, load_pretrained
 from albert_tf.tasks.embedding import task as embedding
-from tests.helpers import batch_of, eagerly, error_of, fine_tune_here, make_task
+from tests.helpers import batch_of, eagerly, error_of, fine_tune_here, lines, make_task, weights
 
 SCALE = 7.0
 
