@@ -204,7 +204,7 @@ def test_workers_change_nothing(make):
 
 COMPILED_FUNCTIONS = """
 import importlib, sys
-from albert_tf.core.compilation import numba
+import numba
 from albert_tf.data.record_formats import FORMATS, record_writer
 from albert_tf.data_prep import create_pretraining_data as program
 from albert_tf.data_prep.pretraining import run
