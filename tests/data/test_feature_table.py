@@ -1,8 +1,6 @@
 """Feature tables: hand-made batches, invariants of the batch stream, damaged files, time."""
 
-import dataclasses
 import itertools
-import sys
 
 import numpy as np
 import pytest
@@ -31,11 +29,6 @@ def small_table(choices: int = 1) -> FeatureTable:
     )
 
 
-def with_uncut_lengths(table: FeatureTable, *lengths: int) -> FeatureTable:
-    """The table of texts that had these lengths before they were cut."""
-    return dataclasses.replace(table, uncut_lengths={"max_seq_length": np.array(lengths)})
-
-
 def assert_equal_tables(one: FeatureTable, other: FeatureTable):
     assert one.choices == other.choices
     assert list(one.sequences) == list(other.sequences)
@@ -62,11 +55,6 @@ def test_rows_become_a_table():
     assert table.columns["score"].dtype == np.float32
 
 
-def test_the_length_of_an_example_is_its_longest_sequence():
-    assert small_table(choices=2).lengths.tolist() == [3, 4, 5]
-    assert small_table(choices=3).lengths.tolist() == [4, 5]
-
-
 def test_a_table_may_be_empty():
     table = FeatureTable.from_rows({"input_ids": []}, {"label_ids": []}, choices=4)
     assert len(table) == 0
@@ -77,28 +65,6 @@ def test_a_table_may_be_empty():
     assert lengths_to_pad_to(table.lengths, 64, 4) == (64,)
     full = FeatureTable.from_rows({"input_ids": [[3]] * 4}, {"label_ids": [1]}, choices=4)
     assert_equal_tables(FeatureTable.concatenate([table, full, table]), full)
-
-
-def test_rows_of_different_lengths_are_refused():
-    with pytest.raises(ValueError, match="segment_ids and input_ids"):
-        FeatureTable.from_rows({"input_ids": [[1, 2], [3]], "segment_ids": [[0], [0, 1]]}, {})
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"row_splits": np.array([0, 3, 4, 8, 10, 15, 16])},
-        {"row_splits": np.array([1, 3, 4, 8, 10, 15, 17])},
-        {"choices": 4},
-        {"sequences": {"input_ids": np.zeros(17, np.int64)}},
-        {"columns": {"span": np.zeros((5, 2), np.int32)}},
-        {"columns": {"span": np.zeros((6, 2), np.float64)}},
-    ],
-    ids=str,
-)
-def test_arrays_that_do_not_fit_are_refused(changes):
-    with pytest.raises(ValueError, match="must"):
-        dataclasses.replace(small_table(), **changes)
 
 
 def test_a_batch_is_padded():
@@ -140,17 +106,6 @@ def test_parts_put_together_are_the_whole(choices):
     table = small_table(choices)
     parts = [table.select(np.arange(start, min(start + 2, len(table)))) for start in (0, 2, 4)]
     assert_equal_tables(FeatureTable.concatenate(parts), table)
-
-
-def test_uncut_lengths_are_put_together_and_change_no_hash():
-    table = small_table()
-    parts = [with_uncut_lengths(table, 3, 70_000), with_uncut_lengths(table, 5)]
-    joined = FeatureTable.concatenate(parts)
-    assert {name: values.tolist() for name, values in joined.uncut_lengths.items()} == {
-        "max_seq_length": [3, 70_000, 5]
-    }
-    # Runs of older versions know the hashes of their tables.
-    assert parts[0].sha256() == parts[1].sha256() == table.sha256()
 
 
 # Batches.
@@ -242,13 +197,6 @@ def test_epochs_differ_and_are_mixed():
     assert lengths not in (sorted(lengths), sorted(lengths, reverse=True))
 
 
-def test_training_needs_examples_that_fit():
-    with pytest.raises(ValueError, match="no examples"):
-        next(stream(LENGTHS[:0]))
-    with pytest.raises(ValueError, match="has 40 tokens, the longest bucket 32"):
-        next(stream(buckets=(8, 32)))
-
-
 @pytest.mark.parametrize("batch_size", [1, 16, 203, 300])
 def test_evaluation_has_every_example_once(batch_size):
     batches = evaluation_batches(LENGTHS, BUCKETS, batch_size)
@@ -259,13 +207,6 @@ def test_evaluation_has_every_example_once(batch_size):
     for batch in batches:
         assert batch.examples.shape == (batch_size,)
         assert LENGTHS[batch.examples[batch.examples >= 0]].max() <= batch.length
-
-
-def test_evaluation_of_one_bucket_keeps_the_order():
-    assert as_lists(evaluation_batches(np.array([3, 9, 4]), (16,), 2)) == [
-        (16, [0, 1]),
-        (16, [2, -1]),
-    ]
 
 
 # Lengths to pad to.
@@ -304,38 +245,3 @@ def test_no_other_lengths_need_less_padding():
         found = lengths_to_pad_to(lengths, 96, num_buckets)
         assert len(found) <= num_buckets + 1
         assert padded(lengths, found) == min(others)
-
-
-def num_lines(function) -> int:
-    """How many lines of Python are executed; few, if nothing loops over examples."""
-    count = 0
-
-    def trace(frame, event, argument):
-        nonlocal count
-        count += event == "line"
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        function()
-    finally:
-        sys.settrace(before)
-    return count
-
-
-def test_a_large_data_set_starts_without_a_loop_over_examples():
-    lengths = np.random.default_rng(0).integers(3, 129, 40_000)
-    buckets = lengths_to_pad_to(lengths, 128, 4)
-    assert num_lines(lambda: next(stream(lengths, buckets, 32))) < 4_000  # two for each batch
-    assert num_lines(lambda: lengths_to_pad_to(lengths, 128, 4)) < 400
-
-
-def test_batches_and_selections_do_not_loop_over_examples():
-    ids = np.arange(512 * 2000, dtype=np.int32)
-    splits = np.arange(0, len(ids) + 1, 512)
-    table = FeatureTable(splits, {"input_ids": ids, "segment_ids": ids}, {})
-    examples = np.random.default_rng(0).integers(0, 2000, 320)
-    assert num_lines(lambda: table.batch(examples, 512, ["input_ids", "segment_ids"])) < 100
-    short = FeatureTable(np.arange(0, len(ids) + 1, 8), {"input_ids": ids}, {})
-    assert num_lines(lambda: short.select(np.arange(len(short)))) < 400

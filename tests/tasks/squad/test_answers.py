@@ -135,49 +135,7 @@ def test_score_v2_by_hand():
     }
 
 
-@pytest.mark.parametrize(
-    ("threshold", "exact"),
-    [
-        (3.0, {"right", "cat?"}),  # equal null odds still count as answered
-        (2.9, {"right", "cat?", "impossible"}),
-        (-1.0, {"right", "cat?", "impossible"}),
-        (-1.1, {"cat?", "impossible"}),
-    ],
-)
-def test_score_v2_at_a_threshold(threshold, exact):
-    questions = [asked("cat", id="right"), asked("cat", id="cat?"), asked(id="impossible")]
-    given = {"right": "cat", "cat?": "cat", "impossible": "cat"}
-    odds = {"right": -1.0, "cat?": -5.0, "impossible": 3.0}
-    result = score_v2(questions, given, odds, threshold)
-    assert result["exact"] == result["f1"] == pytest.approx(100 * len(exact) / 3)
-    assert result["HasAns_exact"] == pytest.approx(100 * len(exact - {"impossible"}) / 2)
-    assert result["best_exact"] == result["best_f1"] == pytest.approx(100)
-    assert result["best_exact_thresh"] == result["best_f1_thresh"] == -1.0
-
-
-def test_score_v2_of_one_kind_of_question():
-    assert "HasAns_exact" not in score_v2([asked()], {"q1": ""}, {}, 1.0)
-    assert "NoAns_exact" not in score_v2([asked("cat")], {"q1": ""}, {}, 1.0)
-
-
-def test_missing_predictions_and_odds_of_squad_2():
-    questions = [asked("cat", id="a"), asked("cat", id="b"), asked(id="c"), asked(id="d")]
-    odds = {"a": -2.0, "c": 9.0, "of no question": 5.0}
-    result = score_v2(questions, {"a": "cat", "d": "cat"}, odds, 1.0)
-    # "c" is wrong although its null odds are right: nothing was predicted. "d" has null odds 0.
-    assert result["exact"] == 25 and result["total"] == 4
-    assert result["HasAns_exact"] == 50 and result["NoAns_exact"] == 0
-    # At best "a" is answered and "d" is not.
-    assert result["best_exact"] == 50 and result["best_exact_thresh"] == -2.0
-
-
-def test_best_threshold_is_0_if_no_answer_helps():
-    questions = [asked(id="a"), asked("cat", id="b")]
-    result = score_v2(questions, {"a": "cat", "b": "dog"}, {"a": -3.0, "b": -2.0}, 1.0)
-    assert (result["best_exact"], result["best_exact_thresh"]) == (50.0, 0.0)
-
-
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 def test_best_threshold_equals_search(seed):
     rng = np.random.default_rng(seed)
     questions, given, odds = [], {}, {}
@@ -283,7 +241,7 @@ def check_answers(questions, found, expected):
             assert answer.score == entry[1] + entry[2]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_candidates_v1_equal_naive_search(words, seed, monkeypatch):
     monkeypatch.setattr(squad_answers, "_WINDOWS_AT_A_TIME", 5)
     rng = np.random.default_rng(seed)
@@ -312,7 +270,7 @@ def test_candidates_v1_equal_naive_search(words, seed, monkeypatch):
     check_answers(questions, best_answers(questions, spans, N_BEST), expected)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_candidates_v2_equal_naive_search(words, seed, monkeypatch):
     monkeypatch.setattr(squad_answers, "_WINDOWS_AT_A_TIME", 5)
     rng = np.random.default_rng(seed)
@@ -391,22 +349,6 @@ def test_answer_never_ends_in_white_space(characters):
     assert [(a.text, a.start_char, a.end_char) for a in answers] == [("s", 5, 6), ("cat", 0, 3)]
 
 
-def test_end_before_the_start_is_no_answer_inside_one_character_either(characters):
-    questions = [SquadQuestion("q1", "x", "½")]
-    table = make_windows(WindowSettings(characters, 20, 9, 9), list(enumerate(questions)))
-    # [CLS] ▁ x [SEP] ▁ 1 ⁄ 2 [SEP]
-    [forwards] = v1_answers(table, questions, {(0, 5): 9.0}, {(0, 7): 9.0}, n_best_size=1)
-    [backwards] = v1_answers(table, questions, {(0, 7): 9.0}, {(0, 6): 9.0}, n_best_size=1)
-    assert (forwards[0].text, backwards[0].text) == ("½", "")
-
-
-def test_context_without_pieces_gets_the_empty_answer(words):
-    questions = [asked("cat", context=" "), asked("cat", context="the cat", id="q2")]
-    table = windows_of(words, questions)
-    answers = v1_answers(table, questions, {(1, 4): 1.0}, {(1, 5): 1.0})
-    assert [best[0].text for best in answers] == ["", "the cat"]
-
-
 # --- Ensembles ---
 
 
@@ -443,21 +385,6 @@ def test_a_members_best_span_of_the_same_characters_counts():
     assert listed(combine([member, spans_of([(0, 0, 4, -2, -2)])])) == [(0, 0, 4, -3.0)]
 
 
-def test_ensemble_of_one_changes_nothing(words):
-    rng = np.random.default_rng(1)
-    questions = random_questions(1)
-    table = windows_of(words, questions)
-    logits = rng.normal(size=(2, len(table), LENGTH)).astype(np.float32)
-    spans = spans_v1(table, logits)
-    assert listed(combine([spans])) == listed(spans)
-    assert listed(combine([spans, spans])) == listed(spans)
-
-
-def test_members_must_have_answered_the_same():
-    with pytest.raises(ValueError, match="the same questions"):
-        combine([spans_of([], [1.0]), spans_of([], [1.0, 2.0])])
-
-
 # --- What the files hold ---
 
 
@@ -477,19 +404,6 @@ def test_what_the_files_hold():
     assert nbest["a"][0]["probability"] == pytest.approx(1 / (1 + math.exp(-1)))
     places = {"start_char": 2, "end_char": 5, "start_log_prob": 0.0, "end_log_prob": 0.0}
     assert nbest["b"] == [{"text": "dog", "probability": 1.0, **places}]
-
-
-def test_predictions_at_the_best_threshold_reach_the_best_score(words):
-    rng = np.random.default_rng(3)
-    many = range(20)
-    questions = [asked(*["cat"] * (q % 2), context="the cat sat", id=f"q{q}") for q in many]
-    spans = spans_of([(q, 4, 7, 0, 0) for q in many], rng.normal(size=20))
-    answers = Answers(questions, best_answers(questions, spans, 20), spans.null_odds)
-    best = score_v2(questions, answers.texts(), answers.null_odds_by_id(), 1.0)
-    written = answers.texts(best["best_f1_thresh"])
-    reached = score_v2(questions, written, {}, 1.0)
-    assert reached["f1"] == best["best_f1"] > 50
-    assert "" in written.values() and "cat" in written.values()
 
 
 @pytest.fixture(scope="module")

@@ -27,11 +27,6 @@ def test_every_scheme_marks_the_same_entities(scheme):
     assert all(map(entities.is_tag, tags))
 
 
-@pytest.mark.parametrize("word", ["o", "B", "B-", "PER", "X-PER", "b-PER", ""])
-def test_words_that_are_no_tags(word):
-    assert not entities.is_tag(word)
-
-
 def test_labels_without_letter_are_runs_of_their_type():
     assert entities.entities_of(["LOC", "LOC", "O", "PER", "LOC"]) == [
         *[("LOC", 0, 1), ("PER", 3, 3)],

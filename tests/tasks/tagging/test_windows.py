@@ -5,7 +5,6 @@ import re
 import numpy as np
 import pytest
 
-from albert_tf.core.errors import UserError
 from albert_tf.tasks.tagging import windows
 from albert_tf.tasks.tagging.conll import Sentence
 from albert_tf.tasks.tagging.windows import WindowSettings, make_windows
@@ -116,19 +115,6 @@ def test_a_word_counts_where_its_token_has_most_context(tokenizer):
         for row in range(len(table))
     ]
     assert rows == [[1, 2, 3, 4, 5, 6], [7, 8, 9, 10], [11, 12, 13, 14], [15, 16, 17, 18, 19, 20]]
-
-
-@pytest.mark.parametrize(
-    "settings, message",
-    [
-        ((2, 1), "--max_seq_length must be above 2, got 2"),
-        ((9, 0), "--doc_stride=0 must be at least 1"),
-        ((9, 1, "comma"), "--word_separator must be one of space, none; got 'comma'"),
-    ],
-)
-def test_settings_that_no_window_can_have(tokenizer, settings, message):
-    with pytest.raises(UserError, match=message):
-        WindowSettings(tokenizer, *settings)
 
 
 @pytest.mark.parametrize(
