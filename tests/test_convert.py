@@ -16,7 +16,7 @@ from albert_tf import (
 from albert_tf.export import export_model
 from albert_tf.model.heads import AlbertForSpan
 from albert_tf.text.tokenizer import Tokenizer
-from tests.helpers import TINY, WORDS, train_spm
+from tests.helpers import TINY, train_spm
 
 
 def settings(model, folder, **changes) -> convert.ConvertSettings:
@@ -45,13 +45,6 @@ def test_what_a_task_needs_goes_along(tmp_path):
     config = json.loads((tmp_path / "new" / "config.json").read_text())
     assert config["albert_tf"]["task"] == task
     assert type(load_pretrained(tmp_path / "new")) is AlbertForSpan
-
-
-def test_a_vocabulary_of_another_size_is_rejected(tiny_pretrained, tmp_path):
-    spm = train_spm(tmp_path / "spm.model", [WORDS] * 9, vocab_size=50)
-    with pytest.raises(UserError, match="has 50 tokens, but vocab_size of the model"):
-        convert.main(settings(tiny_pretrained, tmp_path / "new", spm_model_file=str(spm)))
-    assert not (tmp_path / "new" / "config.json").exists()
 
 
 def test_another_model_is_not_overwritten(tmp_path):
@@ -89,18 +82,3 @@ def test_untrained_heads_stay_untrained(tmp_path, head, format):
             load_predictor(path).predict([line])
         reasons.append(str(error.value))
     assert len(set(reasons)) == 1
-
-
-def test_a_model_is_written_and_used_with_the_layers_of_the_flag(tiny_pretrained, tmp_path):
-    convert.main(settings(tiny_pretrained, tmp_path / "deep", num_hidden_layers=3))
-    config = json.loads((tmp_path / "deep" / "config.json").read_text())
-    assert config["num_hidden_layers"] == 3
-    texts = ["anna sees bert", "carl sees dora and emil"]
-    deep = load_predictor(tmp_path / "deep").predict(texts)
-    assert load_predictor(tiny_pretrained, num_hidden_layers=3).predict(texts) == deep
-    assert load_predictor(tiny_pretrained).predict(texts) != deep
-    for name, model, depth in (("own", tmp_path / "deep", None), ("flag", tiny_pretrained, 3)):
-        folder = str(tmp_path / name)
-        export_model(str(model), folder, format="onnx", num_hidden_layers=depth)
-    files = [(tmp_path / name / "model.onnx").read_bytes() for name in ("own", "flag")]
-    assert files[0] == files[1]

@@ -10,16 +10,15 @@ import sys
 import pytest
 
 from albert_tf.core import original_flags
-from tests.helpers import ROOT, run_script, the_line
+from tests.helpers import ROOT
 
-PRETRAINING, RACE = "run_pretraining.py", "run_race.py"
 # The flags of the original's programs, and our program for each.
 ORIGINAL = {
     "-m data_prep.create_pretraining_data": """
         input_file output_file vocab_file spm_model_file input_file_mode do_lower_case do_whole_word_mask
         do_permutation favor_shorter_ngram random_next_sentence max_seq_length ngram max_predictions_per_seq
         random_seed dupe_factor masked_lm_prob short_seq_prob parallel""",
-    PRETRAINING: """
+    "run_pretraining.py": """
         albert_config_file input_file output_dir init_checkpoint max_seq_length max_predictions_per_seq do_train
         do_eval train_batch_size eval_batch_size optimizer learning_rate poly_power num_train_steps num_warmup_steps
         start_warmup_step save_checkpoints_steps keep_checkpoint_max iterations_per_loop max_eval_steps use_tpu
@@ -37,7 +36,7 @@ ORIGINAL = {
         learning_rate num_train_epochs warmup_proportion save_checkpoints_steps iterations_per_loop n_best_size
         max_answer_length use_tpu tpu_name tpu_zone gcp_project master num_tpu_cores start_n_top end_n_top
         dropout_prob export_dir""",
-    RACE: """
+    "run_race.py": """
         data_dir albert_config_file vocab_file spm_model_file output_dir init_checkpoint albert_hub_module_handle
         task_name train_file eval_file predict_file
         do_lower_case dropout_prob max_seq_length max_qa_length num_keep_checkpoint high_only middle_only do_train
@@ -78,24 +77,6 @@ def advice_of(line: str) -> dict[str, str]:
         assert text not in advice.values(), "the same advice twice"
         advice.update(dict.fromkeys(names.split(", "), text))
     return advice
-
-
-def test_flags_of_the_original_that_are_switched_off_are_left_out(no_tensorflow):
-    off = ["--nomiddle_only", "--high_only=False", "--use_tpu=0", "--nouse_tpu"]
-    process = run_script(RACE, *off, "--middle_only", "--train_step=5", **no_tensorflow)
-    assert process.returncode == 2
-    assert advice_of(the_line(process)) == {
-        **dict.fromkeys((argument.partition("=")[0] for argument in off), "leave it out"),
-        "--middle_only": "use --level=middle",
-        "--train_step": "--num_train_steps replaces it",
-    }
-
-
-def test_files_of_race_are_named_only_where_a_folder_replaces_them(no_tensorflow):
-    flag = "--train_file=x"
-    named = advice_of(the_line(run_script(RACE, flag, **no_tensorflow)))
-    assert named == {"--train_file": "not needed: --data_dir names the folder"}
-    assert "data_dir" not in the_line(run_script(PRETRAINING, flag, **no_tensorflow))
 
 
 def test_the_guide_lists_every_flag_of_the_original():

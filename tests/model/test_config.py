@@ -1,14 +1,12 @@
 """The configuration of the model, and contradictions between settings of a run."""
 
 import json
-import re
 
 import pytest
 
 from albert_tf.core.errors import UserError
 from albert_tf.model.config import MODEL_SIZES, AlbertConfig, where_released
-from albert_tf.training.settings import OptimizerConfig, RunConfig
-from tests.helpers import ROOT
+from albert_tf.training.settings import OptimizerConfig
 
 SMALL = {"vocab_size": 30, "embedding_size": 4, "hidden_size": 12, "num_attention_heads": 3}
 
@@ -134,28 +132,6 @@ def test_learning_rate_scales_with_the_batch():
         assert config.peak_learning_rate(256) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(
-    ("changes", "flag"),
-    [
-        ({"do_train": False, "do_eval": False}, "--do_eval"),
-        ({"distribution_strategy": "tpu"}, "--tpu_name"),
-        ({"distribution_strategy": "mirrored", "tpu_name": "v3"}, "--tpu_name"),
-        ({"worker_hosts": "a:1,b:2"}, "--worker_hosts"),
-        ({"task_index": 3}, "--task_index"),
-        ({"warm_start_from_shallower": True}, "--warm_start_from_shallower"),
-        ({"train_batch_size": 0}, "--train_batch_size"),
-    ],
-)
-def test_contradicting_run_settings_are_refused_by_flag(changes, flag):
-    with pytest.raises(UserError, match=f"^{flag} "):
-        RunConfig(output_dir="somewhere", **changes)
-
-
-def test_warmup_must_end_within_training():
-    with pytest.raises(UserError, match="--num_warmup_steps"):
-        OptimizerConfig(num_train_steps=10, num_warmup_steps=11)
-
-
 def test_every_released_size_is_found_by_the_names_that_users_write():
     sizes = [name for name in MODEL_SIZES if name.startswith("albert-")]
     assert len(sizes) == 8
@@ -174,16 +150,3 @@ def test_every_released_size_is_found_by_the_names_that_users_write():
         "",
     ):
         assert where_released(other) == ""
-
-
-def test_the_readme_gives_the_same_addresses():
-    readme = (ROOT / "README.md").read_text()
-    found = re.findall(r"hf:[\w/-]+|https:[\w/.]+", where_released("albert-base-v2"))
-    assert len(found) == 2 and all(f"`{place}`" in readme for place in found)
-
-
-def test_new_labels_have_no_activation_of_those_before():
-    before = {"sentence_transformers": {"activation_fn": "Sigmoid"}, "architectures": ["A"]}
-    config = AlbertConfig(**SMALL, foreign=before).with_labels(["a", "b"], "tsv")
-    assert "sentence_transformers" not in config.foreign
-    assert config.foreign["architectures"] == ["A"]

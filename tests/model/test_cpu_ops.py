@@ -147,18 +147,6 @@ def test_attention_equals_its_definition(dtype, drop, mask, on_cpu, monkeypatch)
             assert not value_gradient[0, :, -2:].any()
 
 
-def test_softmax_in_bfloat16_rounds_once():
-    """If TensorFlow's softmax of bfloat16 is not the rounded softmax of float32, ours computes in float32."""
-    query, key = (random(seed, 4, 3, 50, 16, dtype="bfloat16") for seed in (12, 13))
-    query *= 3
-    scores = tf.cast(tf.matmul(query / 4, key, transpose_b=True), tf.float32)
-    expected = tf.cast(tf.nn.softmax(scores), tf.bfloat16)
-    actual = cpu_ops._probabilities(query, key, plain_ops.padding_mask(tf.ones([4, 50])))
-    np.testing.assert_allclose(
-        tf.cast(actual, tf.float32), tf.cast(expected, tf.float32), rtol=0.02, atol=1e-6
-    )
-
-
 def test_the_target_is_the_device_of_the_strategy_and_not_what_the_host_has(monkeypatch):
     gpu = tf.config.LogicalDevice("/device:GPU:0", "GPU")
     monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind=None: [gpu])

@@ -45,12 +45,6 @@ def test_type_checkers_see_the_public_names_and_what_they_are():
     assert (ROOT / "albert_tf" / "py.typed").exists()
 
 
-def test_windows_gets_one_line():
-    code = "import sys; sys.platform = 'win32'; import albert_tf"
-    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
-    assert process.stderr.splitlines()[-1].endswith("on Windows, install it in WSL")
-
-
 def test_python_use_prints_nothing_of_tensorflow(tiny_pretrained):
     program = f"import albert_tf; print(albert_tf.load_predictor({str(tiny_pretrained)!r}).predict(['anna']))"
     command = [sys.executable, "-c", program]
@@ -65,29 +59,19 @@ def test_python_use_prints_nothing_of_tensorflow(tiny_pretrained):
 
 
 @pytest.mark.parametrize(
-    ("inputs", "given"),
+    ("inputs", "message"),
     [
-        ("a text", "'a text'"),
-        (np.array(["a", "text"]), "array(['a', 'text'], dtype='<U4')"),
-        (None, "None"),
-        ([[2, 5, 3]], "[[2, 5, 3]]"),
-        ({"ids": [[2, 5, 3]]}, "{'ids': [[2, 5, 3]]}"),
-        ({"input_ids": ["a text"]}, "string (1,)"),
-        ({"input_ids": [2, 5, 3]}, "int32 (3,)"),
-        ({"input_ids": np.zeros([2, 5])}, "float64 (2, 5)"),
-        ({"input_ids": [[2, 5, 3], [2, 3]]}, "{'input_ids': [[2, 5, 3], [2, 3]]}"),
+        ("a text", "a model expects .*; got 'a text'"),
+        ({"input_ids": [2, 5, 3]}, r"a model expects .*; got int32 \(3,\)"),
+        ({"input_ids": [[2, 5, 3], [2, 3]]}, "a model expects .* all of one length; got"),
+        ({"input_ids": np.ones([2, 18], np.int32)}, "18 tokens, but max_position_embeddings is 17"),
+        ({"input_ids": [[2, 3]], "input_mask": [[1]]}, "input_mask must have the shape of input"),
     ],
 )
 @pytest.mark.parametrize("model_class", [AlbertEncoder, heads.AlbertForPreTraining])
-def test_inputs_that_are_no_ids_are_refused_in_one_line(model_class, inputs, given, tiny):
-    with pytest.raises(UserError) as error:
+def test_inputs_that_are_no_ids_are_rejected_in_one_line(model_class, inputs, message, tiny):
+    with pytest.raises(UserError, match=message):
         model_class(tiny)(inputs)
-    message = str(error.value)
-    assert message.startswith(
-        'a model expects {"input_ids": [[2, 13, 3], ...]}, ids [B, L], as tokenizer(texts)'
-    )
-    assert "load_predictor(path).predict(texts) takes texts" in message
-    assert message.endswith(f"; got {given}")
 
 
 def test_lists_arrays_and_tensors_of_ids_give_the_same_outputs(tiny):

@@ -67,10 +67,3 @@ def test_gradients_are_those_of_all_uses_together(dtype, plain):
         assert actual.dtype == tf.float32
         assert np.abs(expected).max() > 0.1
         np.testing.assert_allclose(actual, expected, rtol=tolerance, atol=tolerance)
-
-
-def test_a_block_that_is_used_once_has_its_own_values():
-    block = Block("bfloat16", 1)
-    (weights,) = cast_weights_per_layer([block], plain=False)
-    np.testing.assert_array_equal(weights["beta"], block.beta)
-    np.testing.assert_array_equal(weights["input_kernel"], tf.cast(block.kernel, tf.bfloat16))
