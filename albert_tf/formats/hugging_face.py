@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ import safetensors.numpy
 
 from albert_tf.core import files
 from albert_tf.core.errors import UserError, first_line, shortened
-from albert_tf.formats import model_card, tokenizer_files, torch_file
+from albert_tf.formats import bert, model_card, tokenizer_files, torch_file
 from albert_tf.formats.description import CONFIG
 from albert_tf.formats.weights import (
     POOLER,
@@ -34,11 +35,13 @@ from albert_tf.model.heads import (
     AlbertForSpan,
     ModelWithHead,
 )
+from albert_tf.text import wordpiece
 from albert_tf.text.tokenizer import SentencePieceTokenizer, Tokenizer, WordPieceTokenizer
 
 WEIGHTS = "model.safetensors"
 VOCABULARIES = (SentencePieceTokenizer.file_name, WordPieceTokenizer.file_name)
 TORCH_WEIGHTS = "pytorch_model.bin"
+TOKENIZER_JSON = "tokenizer.json"
 IDENTITY = "torch.nn.modules.linear.Identity"  # as sentence-transformers names it
 INDEX = ".index.json"  # suffix of the index if weights are in several files
 WEIGHT_FILES = (WEIGHTS, WEIGHTS + INDEX, TORCH_WEIGHTS, TORCH_WEIGHTS + INDEX)  # preferred first
@@ -142,15 +145,23 @@ def read(folder: str) -> Weights:
     """
     path = os.path.join(folder, CONFIG)
     values = files.read_json(path)
-    for key, expected in (("model_type", "albert"), ("position_embedding_type", "absolute")):
-        if (value := values.get(key, expected)) != expected:
-            raise UserError(f"{path}: {key} is {shortened(value)}, expected {expected!r}")
+    known = {"model_type": ("albert", bert.MODEL_TYPE), "position_embedding_type": ("absolute",)}
+    for key, expected in known.items():
+        if (value := values.get(key, expected[0])) not in expected:
+            names = " or ".join(map(repr, expected))
+            raise UserError(f"{path}: {key} is {shortened(value)}, expected {names}")
+    is_bert = values.get("model_type") == bert.MODEL_TYPE
+    if is_bert:
+        values = bert.with_albert_sizes(values, path)
     check_complete(values, path)
     config = AlbertConfig.from_dict(values, source=path, is_of_transformers=True)
     own = values.get(OWN_SECTION, {})
     architecture = (values.get("architectures") or [""])[0]
+    if is_bert and isinstance(architecture, str):
+        architecture = re.sub("^Bert", "Albert", architecture)
     model_class = _class_of(architecture, own, path)
     tensors, path = read_tensors(folder)
+    tensors = bert.to_albert(tensors) if is_bert else tensors
     arrays = _released_arrays(_in_full(tensors, path), config, model_class, path)
     heads = [name for name in _HEAD_NAMES.values() if name in arrays]
     if model_class == AlbertForPreTraining.__name__ and heads:
@@ -168,14 +179,16 @@ def read(folder: str) -> Weights:
 def vocabulary_of(folder: str) -> dict[str, Any]:
     """`vocabulary`, `do_lower_case` and `keep_accents` of a folder's `Weights`."""
     paths = (if_exists(os.path.join(folder, name)) for name in VOCABULARIES)
-    vocabulary = next(filter(None, paths), "")
+    vocabulary, of_json = next(filter(None, paths), ""), {}
+    if not vocabulary:
+        vocabulary, of_json = _vocabulary_in_json(os.path.join(folder, TOKENIZER_JSON))
     path = os.path.join(folder, tokenizer_files.SETTINGS)
-    values = files.read_json(path) if files.exists(path) else {}
+    values = of_json | (files.read_json(path) if files.exists(path) else {})
     for name in ("do_lower_case", "keep_accents", "strip_accents", "tokenize_chinese_chars"):
         if (value := values.get(name)) is not None and not isinstance(value, bool):
             raise UserError(f"{path}: {name} is {shortened(value)}, expected true or false")
     is_lower, keep_accents = values.get("do_lower_case"), values.get("keep_accents")
-    if os.path.basename(vocabulary) == WordPieceTokenizer.file_name:
+    if vocabulary.endswith((WordPieceTokenizer.file_name, TOKENIZER_JSON)):
         if values.get("tokenize_chinese_chars") is False:
             raise UserError(f"{path}: tokenize_chinese_chars is false, expected true")
         strip_accents = values.get("strip_accents")
@@ -183,6 +196,19 @@ def vocabulary_of(folder: str) -> dict[str, Any]:
             raise UserError(f"{path}: strip_accents is true without do_lower_case, expected both")
         keep_accents = None if strip_accents is None else not strip_accents
     return {"vocabulary": vocabulary, "do_lower_case": is_lower, "keep_accents": keep_accents}
+
+
+def _vocabulary_in_json(path: str) -> tuple[str, dict[str, Any]]:
+    """The path of a `tokenizer.json` with a WordPiece vocabulary, and how it cleans text; "" if there is none."""
+    values = files.read_json(path) if files.exists(path) else {}
+    if not wordpiece.content_of_json(values, path):
+        return "", {}
+    steps = values.get("normalizer") or {}
+    return path, {
+        "do_lower_case": steps.get("lowercase"),
+        "strip_accents": steps.get("strip_accents"),
+        "tokenize_chinese_chars": steps.get("handle_chinese_chars"),
+    }
 
 
 def _class_of(architecture: Any, own: Mapping, path: str) -> str:

@@ -27,7 +27,7 @@ import numpy as np
 import sentencepiece
 
 from albert_tf.core.errors import UserError, first_line, shortened
-from albert_tf.core.files import AnyPath, read_bytes
+from albert_tf.core.files import AnyPath, parse_json, read_bytes
 from albert_tf.text import wordpiece
 from albert_tf.text.sequences import Texts, model_inputs
 
@@ -189,6 +189,9 @@ class Tokenizer(abc.ABC):
     @staticmethod
     def from_bytes(content: bytes, **options: Any) -> "Tokenizer":
         """The tokenizer of a vocabulary of either kind; arguments and errors are those of `Tokenizer`."""
+        if content.startswith(b"{"):  # a tokenizer.json
+            source = options.get("source", "")
+            content = wordpiece.content_of_json(parse_json(content, source), source)
         kind = WordPieceTokenizer if wordpiece.is_wordpiece(content) else SentencePieceTokenizer
         return kind(content, **options)
 

@@ -10,7 +10,8 @@ Source: tokenization.py of the original (`load_vocab`, `BasicTokenizer`, `Wordpi
 
 import functools
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from albert_tf.core.errors import UserError
 
@@ -46,6 +47,22 @@ def read_tokens(content: bytes, source: str) -> list[str]:
         ) from None
     lines = text.removesuffix("\n").split("\n")
     return list(dict.fromkeys((line.split() or [" "])[0] for line in lines))
+
+
+def content_of_json(values: Mapping[str, Any], source: str) -> bytes:
+    """The vocabulary of a `tokenizer.json` of the tokenizers library as the content of a `vocab.txt`; b"" if it has none.
+
+    Added tokens, such as [MASK] of a trained tokenizer, may be missing among those of the model.
+    """
+    model = values.get("model")
+    if not isinstance(model, dict) or model.get("type") != "WordPiece":
+        return b""
+    ids = {**model.get("vocab", {})}
+    ids.update((token["content"], token["id"]) for token in values.get("added_tokens") or [])
+    tokens = sorted(ids, key=ids.__getitem__)
+    if sorted(ids.values()) != [*range(len(tokens))] or any("\n" in token for token in tokens):
+        raise UserError(f"{source}: expected tokens with the ids 0, 1, 2 and so on")
+    return "".join(f"{token}\n" for token in tokens).encode()
 
 
 # --- Text -> words ---
