@@ -23,6 +23,7 @@ PROGRAMS = {
     "race": "albert_tf.tasks.race.definition",
     "tag": "albert_tf.tasks.tagging.definition",
     "embed": "albert_tf.tasks.embedding.definition",
+    "distill": "albert_tf.distill",
     "predict": "albert_tf.predict",
     "score": "albert_tf.score",
     "search": "albert_tf.search",

@@ -1,0 +1,43 @@
+r"""Distills a trained encoder into a smaller one, from plain text.
+
+    albert-tf fold all-MiniLM-L6-v2 --output_dir=folded --embedding_size=128
+    albert-tf distill --teacher=all-MiniLM-L6-v2 --init_checkpoint=folded --input_file=text.txt \
+        --eval_file=held_out.txt --train_minutes=30 --output_dir=runs/distilled
+
+The same command resumes a run that was stopped or killed.
+"""
+
+from albert_tf.core import flags
+from albert_tf.tasks.distillation.settings import (
+    DistillationConfig,
+    DistillationOptimizerConfig,
+    DistillationRunConfig,
+)
+
+_MOST_USED = (
+    *("teacher", "init_checkpoint", "input_file", "eval_file", "output_dir", "train_batch_size"),
+    *("num_train_steps", "train_minutes", "learning_rate", "max_seq_length", "mixed_precision"),
+)
+
+
+def main(
+    run: DistillationRunConfig,
+    optimizer: DistillationOptimizerConfig,
+    distillation: DistillationConfig,
+) -> None:
+    """Creates the task and passes it to the training loop."""
+    # Imported here, so that a wrong flag is an error before TensorFlow is loaded.
+    from albert_tf.tasks.distillation.task import DistillationTask
+    from albert_tf.training import loop
+
+    loop.run(lambda: DistillationTask(distillation, run), run, optimizer)
+
+
+def run() -> None:
+    """Runs the program with the flags of the command line; ends the process."""
+    classes = DistillationRunConfig, DistillationOptimizerConfig, DistillationConfig
+    flags.run(main, *classes, description=__doc__, most_used=_MOST_USED)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,86 @@
+"""Settings of distillation: teacher, text, and the weights of its losses."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from albert_tf.core.settings import Settings, changed, setting
+from albert_tf.tasks.settings import LONGEST_SEQUENCE, files_setting
+from albert_tf.training.settings import PRECISIONS, OptimizerConfig, RunConfig
+
+_WEIGHT = {"minimum": 0, "maximum": 1000}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DistillationConfig(Settings):
+    """Teacher, text, and what the student learns of the teacher."""
+
+    teacher: str = setting(
+        "",
+        "Model whose hidden states are learned: anything that --init_checkpoint takes, with the same vocabulary.",
+        required=True,
+        input_path=True,
+        changes_results=False,
+    )
+    input_file: str = files_setting(
+        "Text to learn from, one text per line: files or globs, separated by commas; .gz is read."
+    )
+    eval_file: str = files_setting("Held-out text for evaluations, in the same form.")
+    max_seq_length: int = setting(
+        128,
+        "Maximum number of tokens of a text; longer texts are cut.",
+        minimum=8,
+        maximum=LONGEST_SEQUENCE,
+    )
+    length_buckets: int = setting(
+        6, "Number of lengths to which batches are padded.", minimum=1, maximum=64
+    )
+    teacher_precision: str = setting(
+        "float32",
+        "Precision of the teacher's matrix products; mixed_bfloat16 saves time where the processor has them.",
+        choices=PRECISIONS,
+    )
+    hidden_weight: float = setting(
+        0.5,
+        "Weight of the mean relative error of the embeddings and of all layers but the last.",
+        **_WEIGHT,
+    )
+    last_weight: float = setting(1.0, "Weight of the relative error of the last layer.", **_WEIGHT)
+    vector_weight: float = setting(
+        2.0, "Weight of 1 - the cosine of the mean vectors of a text.", **_WEIGHT
+    )
+
+    def check_with(self, others: Mapping[type[Settings], Any]) -> None:
+        """Checks that the flags name text and a student."""
+        run = others[DistillationRunConfig]
+        if not run.init_checkpoint:
+            run.refuse(
+                "init_checkpoint", "is required: the student, such as albert-tf fold makes it"
+            )
+        if run.do_train and not self.input_file:
+            self.refuse("input_file", "is required to train: plain text, one text per line")
+        if not run.do_train and not self.eval_file:
+            self.refuse("eval_file", "is required to evaluate: plain text, one text per line")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DistillationRunConfig(RunConfig):
+    """How a student is trained."""
+
+    train_batch_size: int = changed(RunConfig, "train_batch_size", 64)
+    save_checkpoints_steps: int = changed(RunConfig, "save_checkpoints_steps", 500)
+    eval_every_steps: int = changed(RunConfig, "eval_every_steps", 1000)
+    keep_checkpoint_max: int = changed(RunConfig, "keep_checkpoint_max", 2)
+    max_eval_steps: int | None = changed(RunConfig, "max_eval_steps", 0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DistillationOptimizerConfig(OptimizerConfig):
+    """The optimizer of distillation: AdamW with bias correction, since the student starts from trained weights."""
+
+    optimizer: str = changed(OptimizerConfig, "optimizer", "adamw")
+    learning_rate: float = changed(OptimizerConfig, "learning_rate", 1e-3)
+    num_train_steps: int = changed(OptimizerConfig, "num_train_steps", 20000)
+    num_warmup_steps: int = changed(OptimizerConfig, "num_warmup_steps", 200)
+    beta_2: float = changed(OptimizerConfig, "beta_2", 0.98)
+    bias_correction: bool = changed(OptimizerConfig, "bias_correction", True)

@@ -1,0 +1,276 @@
+"""Distills the hidden states of a trained encoder into a smaller one.
+
+Sources of the losses: hidden states, TinyBERT (arXiv 1909.10351, equation 8), here relative to the teacher's variance,
+so that all layers count alike; mean vectors, LEAF (2509.12539). Shape legend: `model/encoder.py`; Z is the number of
+hidden states of the student, the embeddings included.
+"""
+
+import functools
+import gzip
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.core import files
+from albert_tf.core.errors import UserError
+from albert_tf.core.settings import Settings
+from albert_tf.data.datasets import TableData
+from albert_tf.data.feature_table import FeatureTable, lengths_to_pad_to
+from albert_tf.data.reading import EXAMPLE_WEIGHTS
+from albert_tf.formats import pretrained
+from albert_tf.formats.tokenizer_files import vocabulary_files
+from albert_tf.model.heads import MODEL_CLASSES, Dense, Initializers, ModelWithHead
+from albert_tf.tasks.distillation.settings import DistillationConfig, DistillationRunConfig
+from albert_tf.text.tokenizer import Tokenizer
+from albert_tf.training.losses import Ratio
+from albert_tf.training.task import Features, Files, Outputs, Predictions, Task
+
+_TEXTS_PER_CALL = 10_000
+_TEXTS_FOR_VARIANCE = 256
+
+
+def matched_layers(num_student: int, num_teacher: int) -> list[int]:
+    """For the embeddings and each layer of the student, the teacher's hidden state at the same relative depth.
+
+    Example:
+      matched_layers(3, 12) -> [0, 4, 8, 12]
+    """
+    return [round(layer * num_teacher / num_student) for layer in range(num_student + 1)]
+
+
+@functools.cache
+def student_class(model_class: type[ModelWithHead]) -> type[ModelWithHead]:
+    """The class of a model whose outputs are its own hidden states and its teacher's."""
+
+    def call(self, inputs, training=False, seed=None):
+        """`student` and `teacher`: lists of Z hidden states [B, L, D] float32."""
+        outputs = self.encoder(inputs, training=training, seed=seed, output_hidden_states=True)
+        hidden_states = outputs["hidden_states"]
+        if self.to_teacher is not None:
+            hidden_states = [self.to_teacher(hidden_BLD) for hidden_BLD in hidden_states]
+        return {"student": hidden_states, "teacher": self.teacher(inputs)}
+
+    return type(f"Distilled{model_class.__name__}", (model_class,), {"call": call})
+
+
+class DistillationTask(Task):
+    """Trains a student; its head, if it has one, keeps its values."""
+
+    best_metric = "vector_cosine"
+
+    def __init__(self, config: DistillationConfig, run: DistillationRunConfig):
+        config.check_with({DistillationRunConfig: run})
+        self.config = config
+        self._weights = pretrained.read_weights(run.init_checkpoint)
+        self._teacher = pretrained.read_weights(config.teacher)
+        self.model_config = self._weights.config
+        self._tokenizer = self._vocabulary()
+        positions = min(
+            one.config.max_position_embeddings for one in (self._weights, self._teacher)
+        )
+        if config.max_seq_length > positions:
+            reason = f"({config.max_seq_length}) is above the {positions} positions of student and teacher"
+            config.refuse("max_seq_length", reason)
+        self._matched = matched_layers(
+            self.model_config.num_hidden_layers, self._teacher.config.num_hidden_layers
+        )
+        self.train_data = self._read("input_file") if run.do_train else None
+        self.eval_data = self._read("eval_file") if run.do_eval and config.eval_file else None
+        self._variances: list[float] = []
+
+    # --- Text ---
+
+    def _vocabulary(self) -> Tokenizer:
+        """The teacher's vocabulary, which must be the student's."""
+        own, other = self._weights, self._teacher
+        path = other.vocabulary or own.vocabulary
+        if not path:
+            raise UserError(f"--teacher={self.config.teacher}: has no vocabulary beside it")
+        tokenizer = Tokenizer.from_file(path, **other.cleaning)
+        is_same = not own.vocabulary or (
+            Tokenizer.from_file(own.vocabulary, **own.cleaning).content == tokenizer.content
+        )
+        if not is_same or own.config.vocab_size != other.config.vocab_size:
+            raise UserError(
+                f"--init_checkpoint: has another vocabulary than --teacher={self.config.teacher}; fold that model"
+            )
+        return tokenizer
+
+    def _read(self, flag: str) -> TableData:
+        """The texts of a flag as token ids with [CLS] and [SEP]."""
+        texts = [line for path in self._paths(flag) for line in read_texts(path)]
+        if not texts:
+            raise UserError(f"--{flag}={getattr(self.config, flag)}: contains no text")
+        room = self.config.max_seq_length - 2
+        tokenizer, rows = self._tokenizer, []
+        ends = np.array([tokenizer.cls_id], np.int32), np.array([tokenizer.sep_id], np.int32)
+        for start in range(0, len(texts), _TEXTS_PER_CALL):
+            for ids in tokenizer.encode_batch(texts[start : start + _TEXTS_PER_CALL]):
+                rows.append(np.concatenate([ends[0], ids[:room], ends[1]]))
+        table = FeatureTable.from_rows({"input_ids": rows}, {})
+        print(f"--{flag}: {len(table):,} texts, {int(table.row_splits[-1]):,} tokens", flush=True)
+        buckets = lengths_to_pad_to(
+            table.lengths, self.config.max_seq_length, self.config.length_buckets
+        )
+        return TableData(table, ["input_ids"], buckets)
+
+    def _paths(self, flag: str) -> list[str]:
+        patterns = getattr(self.config, flag)
+        paths = [path for pattern in patterns.split(",") for path in files.matching(pattern)]
+        if not paths:
+            raise UserError(f"--{flag}={patterns}: no such file")
+        return paths
+
+    def settings(self) -> Mapping[str, Settings | Mapping]:
+        """See `Task`."""
+        text = self.train_data or self.eval_data
+        assert text
+        return {
+            "task": self.config,
+            "model": self.model_config,
+            "head": {"model_class": self._weights.model_class},
+            "text": {"examples": len(text.table), "tokens": int(text.table.row_splits[-1])},
+        }
+
+    # --- Model ---
+
+    def build_model(self, *, dtype: str, recompute_activations: bool, seed: int) -> ModelWithHead:
+        """The student with the values of --init_checkpoint; it also calls the teacher."""
+        model = student_class(MODEL_CLASSES[self._weights.model_class])(
+            self.model_config, dtype=dtype, recompute_activations=recompute_activations, seed=seed
+        )
+        pretrained.assign_weights(model.named_variables(), self._weights)
+        teacher, _ = pretrained.build_model(self._teacher, dtype=self.config.teacher_precision)
+        width, wanted = self.model_config.hidden_size, teacher.config.hidden_size
+        model.to_teacher = None
+        if width != wanted:  # learned with the student, and thrown away
+            initializers = Initializers(self.model_config, seed + 1)
+            model.to_teacher = Dense(width, wanted, initializers, "float32", name="to_teacher")
+
+        def states(inputs) -> list[tf.Tensor]:
+            outputs = teacher.encoder(inputs, training=False, output_hidden_states=True)
+            hidden_states = outputs["hidden_states"]
+            # The tape stops here; it would also go back through the teacher.
+            return [
+                tf.stop_gradient(tf.cast(hidden_states[layer], tf.float32))
+                for layer in self._matched
+            ]
+
+        model.teacher = states
+        self._variances = self._measure_variances(states)
+        return model
+
+    def _measure_variances(self, states) -> list[float]:
+        """For each hidden state to learn, the variance of the teacher's vectors around their mean, over some texts."""
+        data = self.train_data or self.eval_data
+        assert data
+        table = data.table
+        examples = np.arange(min(len(table), _TEXTS_FOR_VARIANCE))
+        batch = table.batch(examples, int(table.lengths[examples].max()), ["input_ids"])
+        is_token = batch["input_mask"].astype(bool)
+        taken = [state.numpy()[is_token] for state in states(batch)]
+        return [float(np.sum(values.var(axis=0))) for values in taken]
+
+    # --- Losses ---
+
+    def loss_counts(self, features: Features) -> Mapping[str, tf.Tensor]:
+        """Number of tokens, and of texts."""
+        weights_BL, weights_B = _weights(features)
+        tokens = tf.reduce_sum(weights_BL)
+        return {"hidden_loss": tokens, "last_loss": tokens, "vector_loss": tf.reduce_sum(weights_B)}
+
+    def losses(self, outputs: Outputs, features: Features) -> Mapping[str, Ratio]:
+        """Relative squared errors of hidden states, and 1 - the cosine of mean vectors, each with its weight."""
+        config, counts = self.config, self.loss_counts(features)
+        weights_BL, weights_B = _weights(features)
+        errors_BLZ = self._relative_errors(outputs)
+        hidden_BL = tf.reduce_mean(errors_BLZ[:, :, :-1], axis=-1)
+        sums = {
+            "hidden_loss": config.hidden_weight * tf.reduce_sum(hidden_BL * weights_BL),
+            "last_loss": config.last_weight * tf.reduce_sum(errors_BLZ[:, :, -1] * weights_BL),
+            "vector_loss": config.vector_weight
+            * tf.reduce_sum((1.0 - _cosines(outputs, weights_BL)) * weights_B),
+        }
+        return {name: Ratio(value, counts[name]) for name, value in sums.items()}
+
+    def _relative_errors(self, outputs: Outputs) -> tf.Tensor:
+        """Squared errors of each token's hidden states by the teacher's variance, [B, L, Z]."""
+        pairs = zip(outputs["student"], outputs["teacher"], self._variances, strict=True)
+        return tf.stack(
+            [
+                tf.reduce_sum(tf.square(student_BLD - teacher_BLD), axis=-1) / variance
+                for student_BLD, teacher_BLD, variance in pairs
+            ],
+            axis=-1,
+        )
+
+    def predictions(self, outputs: Outputs, features: Features) -> Mapping[str, tf.Tensor]:
+        """For each text: sums of the relative errors [B, Z], number of tokens [B, 1], cosine of mean vectors [B, 1]."""
+        weights_BL, _ = _weights(features)
+        errors_BZ = tf.einsum("BLZ,BL->BZ", self._relative_errors(outputs), weights_BL)
+        return {
+            "errors": errors_BZ,
+            "tokens": tf.reduce_sum(weights_BL, axis=1, keepdims=True),
+            "cosine": _cosines(outputs, weights_BL)[:, None],
+        }
+
+    def evaluate(self, members: Sequence[Predictions]) -> Mapping[str, float]:
+        """The mean cosine, and the relative error of each hidden state; `error_0` is that of the embeddings."""
+        (found,) = members
+        errors_Z = found["errors"].sum(axis=0) / found["tokens"].sum()
+        return {
+            "vector_cosine": float(found["cosine"].mean()),
+            **{f"error_{layer}": float(error) for layer, error in enumerate(errors_Z)},
+        }
+
+    # --- Results ---
+
+    def vocabulary_files(self) -> Files:
+        """See `Task`."""
+        return vocabulary_files(self._tokenizer, self.model_config.max_position_embeddings)
+
+    def save_model(self, model: Any, folder: str, history: Mapping[str, Mapping]) -> None:
+        """Writes the student as a model of its own class."""
+        own = MODEL_CLASSES[self._weights.model_class](self.model_config, dtype="float32")
+        values = model.named_variables()
+        for name, variable in own.named_variables().items():
+            variable.assign(values[name])
+        pretrained.save_pretrained(
+            own,
+            folder,
+            spm_model_file=self._tokenizer,
+            task=dict(self._weights.task_settings),
+            untrained=self._weights.left_out,
+            card={"Data": {"teacher": self.config.teacher}, **history},
+        )
+
+
+def read_texts(path: str) -> list[str]:
+    """The lines of a text file that are not blank; files that end in .gz are decompressed."""
+    content = files.read_bytes(path)
+    try:
+        content = gzip.decompress(content) if path.endswith(".gz") else content
+        text = content.decode("utf-8-sig")
+    except (UnicodeDecodeError, gzip.BadGzipFile, EOFError) as error:
+        raise UserError(f"{path}: expected UTF-8 text ({error})") from None
+    return [line.strip() for line in text.split("\n") if line.strip()]
+
+
+def _weights(features: Features) -> tuple[tf.Tensor, tf.Tensor]:
+    """1 for each token [B, L], and for each text [B]; 0 for padding and for texts that complete a batch."""
+    mask_BL = tf.cast(features["input_mask"], tf.float32)
+    weights_B = features.get(EXAMPLE_WEIGHTS, tf.ones(tf.shape(mask_BL)[:1]))
+    return mask_BL * weights_B[:, None], weights_B
+
+
+def _cosines(outputs: Outputs, weights_BL: tf.Tensor) -> tf.Tensor:
+    """The cosine of the mean vectors of student and teacher, [B]; the mean is over all tokens of the text."""
+    ours_BD, theirs_BD = (
+        tf.math.l2_normalize(
+            tf.einsum("BLD,BL->BD", outputs[name][-1], weights_BL), axis=-1, epsilon=1e-24
+        )
+        for name in ("student", "teacher")
+    )
+    return tf.reduce_sum(ours_BD * theirs_BD, axis=-1)
