@@ -75,7 +75,8 @@ def _library() -> tuple[TaskDefinition, ...]:
     packages = [
         module.name for module in pkgutil.iter_modules([os.path.dirname(__file__)]) if module.ispkg
     ]
-    modules = [importlib.import_module(f"{__package__}.{name}.definition") for name in packages]
+    names = [f"{__package__}.{name}.definition" for name in packages]
+    modules = [importlib.import_module(name) for name in names if importlib.util.find_spec(name)]
     return tuple(module.DEFINITION for module in modules)
 
 
