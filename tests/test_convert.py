@@ -52,7 +52,7 @@ def test_another_model_is_not_overwritten(tmp_path):
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     with pytest.raises(UserError, match=r"contains a model already \(config.json\)"):
         convert.main(settings(tmp_path, tmp_path))
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert {name: (tmp_path / name).read_bytes() for name in before} == before
 
 
 @pytest.mark.parametrize("format", ["hf", "tf1"])

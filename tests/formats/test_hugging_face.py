@@ -27,7 +27,6 @@ from tests.helpers import (
     noisy,
     random_features,
     train_spm,
-    without_checksums,
     write_files,
 )
 from tests.text.texts import LINES, train, write_vocabulary
@@ -113,14 +112,14 @@ def test_the_problem_type_is_kept_both_ways(tmp_path, is_multi_label):
 
 
 def rewrite(folder, change) -> None:
-    path = without_checksums(folder) / "model.safetensors"
+    path = folder / "model.safetensors"
     tensors = safetensors.numpy.load_file(path)
     change(tensors)
     safetensors.numpy.save_file(tensors, path)
 
 
 def set_config(folder, **values) -> None:
-    path = without_checksums(folder) / "config.json"
+    path = folder / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
 
 

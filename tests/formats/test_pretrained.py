@@ -14,7 +14,7 @@ from albert_tf import AlbertForPreTraining, UserError, load_pretrained, save_pre
 from albert_tf.formats import pretrained
 from albert_tf.formats.weights import POOLER
 from albert_tf.model import heads
-from tests.helpers import BATCH, TINY, random_features, without_checksums
+from tests.helpers import BATCH, TINY, random_features
 
 CONFIGS = [
     {},
@@ -64,7 +64,7 @@ def test_names_and_addresses_of_released_models_are_answered_with_their_places()
 def test_missing_heads_are_reported_not_rejected(tmp_path):
     source = AlbertForPreTraining(TINY, seed=1)
     save_pretrained(source, tmp_path)
-    tensors = safetensors.numpy.load_file(without_checksums(tmp_path) / "model.safetensors")
+    tensors = safetensors.numpy.load_file(tmp_path / "model.safetensors")
     kept = {name: value for name, value in tensors.items() if name.startswith("albert.")}
     safetensors.numpy.save_file(kept, tmp_path / "model.safetensors")
     model = AlbertForPreTraining(TINY, seed=2)
@@ -87,7 +87,7 @@ def test_a_checkpoint_is_found_by_prefix_index_and_folder(tmp_path):
 
 def test_optimizer_slots_of_tf1_checkpoints_are_left_out(tmp_path):
     save_pretrained(AlbertForPreTraining(TINY), tmp_path, format="tf1")
-    prefix = str(without_checksums(tmp_path) / "model.ckpt-best")
+    prefix = str(tmp_path / "model.ckpt-best")
     reader = tf.train.load_checkpoint(prefix)
     names = list(reader.get_variable_to_shape_map())
     tensors = [tf.constant(reader.get_tensor(name)) for name in names]
