@@ -3,7 +3,6 @@
 import collections
 import dataclasses
 import io
-import math
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -332,15 +331,16 @@ class LabelTask(FineTuningTask):
         """The worst errors (for labels, after a confusion table), and the raw predictions."""
         items, answers = self.items["eval"], self._answers(members)
         truths = self._column("eval", self.source.label_columns[0])
-        has_labels = "probabilities" in members[0]
-        probabilities = self._averaged(members, "probabilities", "eval") if has_labels else None
+        if has_labels := "probabilities" in members[0]:
+            sureness = self._averaged(members, "probabilities", "eval").max(axis=1)
+        else:
+            sureness = np.abs(answers - truths)
 
         def describe(index: int) -> str:
-            probability = math.nan if probabilities is None else probabilities[index].max()
-            return self._describe(items[index], answers[index], truths[index], probability)
+            return self._describe(items[index], answers[index], truths[index], sureness[index])
 
-        names = self.labels if has_labels else ()
-        report = metrics.error_report(answers, truths, describe, names, probabilities, self.unit)
+        table = metrics.format_confusion(answers, truths, self.labels) if has_labels else ""
+        report = metrics.error_report(table, sureness, answers != truths, describe)
         return {"predictions/eval_errors.txt": report, **self._raw_file(members, "eval")}
 
     def prediction_files(self, members: Sequence[Predictions]) -> Files:

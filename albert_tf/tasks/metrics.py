@@ -14,6 +14,7 @@ import numpy as np
 from albert_tf.core.tables import aligned
 
 Metric = Callable[[np.ndarray, np.ndarray], float]
+_WORST = 20  # errors in a report
 
 
 def sklearn_metrics() -> ModuleType:
@@ -139,29 +140,16 @@ def _percent(part: int, whole: int) -> str:
 
 
 def error_report(
-    predictions: np.ndarray,
-    labels: np.ndarray,
-    describe: Callable[[int], str],
-    names: Sequence[str] = (),
-    probabilities: np.ndarray | None = None,
-    unit: str = "examples",
+    summary: str, sureness: np.ndarray, is_wrong: np.ndarray, describe: Callable[[int], str]
 ) -> str:
-    """The worst errors of a model; if it predicts labels, a confusion table comes first.
+    """A summary, and the worst errors of a model.
 
-    Predictions and labels are [examples], int for labels (with `names` and `probabilities`) or float for scores.
+    Args:
+      sureness: how sure the model was, or how wrong, float [answers].
+      is_wrong: bool [answers].
+      describe: index of an answer -> its lines.
     """
-    parts = [format_confusion(predictions, labels, names)] if names else []
-    worst = worst_errors(predictions, labels, probabilities)
-    parts.append(f"The {len(worst)} worst errors of {len(labels):,} {unit}\n")
-    return "\n".join([*parts, *map(describe, worst)]) + "\n"
-
-
-def worst_errors(
-    predictions: np.ndarray, labels: np.ndarray, probabilities: np.ndarray | None, count: int = 20
-) -> np.ndarray:
-    """The examples with the most probable wrong labels, or with the largest errors of scores, int64 [at most count]."""
-    if probabilities is None:
-        return np.argsort(-np.abs(predictions - labels), kind="stable")[:count]
-    wrong = np.flatnonzero(np.argmax(probabilities, axis=1) != labels)
-    order = np.argsort(-np.max(probabilities[wrong], axis=1), kind="stable")
-    return wrong[order[:count]]
+    (wrong,) = np.nonzero(is_wrong)
+    worst = wrong[np.argsort(-np.asarray(sureness)[wrong], kind="stable")][:_WORST]
+    title = f"The {len(worst)} worst of {len(wrong):,} errors in {len(is_wrong):,} answers\n"
+    return "\n".join([summary, title, *map(describe, worst)]) + "\n"

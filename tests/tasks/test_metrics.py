@@ -63,14 +63,10 @@ def test_confusion_table_as_text():
     ]
 
 
-def test_worst_errors_are_the_surest_mistakes():
-    probabilities = np.array(
-        [[0.1, 0.7, 0.2], [0.9, 0.0, 0.1], [0.2, 0.2, 0.6], [0.05, 0.05, 0.9], [0.3, 0.4, 0.3]]
-    )
-    labels, answers = np.array([0, 0, 1, 1, 2]), np.argmax(probabilities, axis=1)
-    assert metrics.worst_errors(answers, labels, probabilities).tolist() == [3, 0, 2, 4]
-    assert metrics.worst_errors(answers, labels, probabilities, count=2).tolist() == [3, 0]
-    tied = np.zeros(30, int), np.ones(30, int)
-    assert metrics.worst_errors(*tied, np.full((30, 2), 0.5)).tolist() == [*range(20)]
-    scores, truths = np.array([1.0, 2.0, 3.0, 4.0]), np.array([1.5, 4.0, 3.0, 2.0])
-    assert metrics.worst_errors(scores, truths, None).tolist() == [1, 3, 0, 2]
+def test_a_report_has_the_surest_mistakes():
+    sureness, is_wrong = np.array([0.7, 0.9, 0.6, 0.9, 0.4]), np.array([1, 0, 1, 1, 1]) == 1
+    report = metrics.error_report("a summary", sureness, is_wrong, "number {}".format)
+    expected = ["a summary", "The 4 worst of 4 errors in 5 answers", ""]
+    assert report.splitlines() == [*expected, *(f"number {n}" for n in (3, 0, 2, 4))]
+    tied = metrics.error_report("", np.ones(30), np.ones(30, bool), str)
+    assert tied.splitlines()[3:] == [*map(str, range(20))]

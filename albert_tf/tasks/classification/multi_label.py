@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from albert_tf.core.errors import UserError
-from albert_tf.core.tables import aligned
 from albert_tf.formats.description import THRESHOLDS
 from albert_tf.tasks.metrics import sklearn_metrics
 
@@ -96,32 +95,6 @@ def scores(
         **f1_scores(probabilities >= DEFAULT_THRESHOLD, truths),
         **{f"{name}_thresholds": value for name, value in chosen.items()},
     }
-
-
-# --- Reports ---
-
-
-def label_table(
-    labels: Sequence[str], predictions: np.ndarray, truths: np.ndarray, thresholds: np.ndarray
-) -> str:
-    """Number of examples, threshold, precision, recall and F1 of each label, as lines."""
-    scores = label_scores(predictions, truths)
-    rows = [["label", "examples", "predicted", "threshold", "precision", "recall", "f1"]]
-    for index, label in enumerate(labels):
-        counts = (truths[:, index].sum(), predictions[:, index].sum())
-        values = [scores[name][index] for name in ("precision", "recall", "f1")]
-        shown = ["-" if np.isnan(value) else f"{100 * value:.1f} %" for value in values]
-        rows.append([label, *(f"{n:,}" for n in counts), f"{thresholds[index]:.3f}", *shown])
-    return aligned(rows)
-
-
-def surest_errors(
-    probabilities: np.ndarray, predictions: np.ndarray, truths: np.ndarray, count: int = _WORST
-) -> tuple[np.ndarray, int]:
-    """The examples with the most certain wrong decisions, at most `count`; and the number of examples with any."""
-    errors = np.where(predictions != (truths == 1), np.abs(probabilities - truths), 0.0).max(axis=1)
-    wrong = np.flatnonzero(np.any(predictions != (truths == 1), axis=1))
-    return wrong[np.argsort(-errors[wrong], kind="stable")[:count]], len(wrong)
 
 
 # --- Weights of labels ---

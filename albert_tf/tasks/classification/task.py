@@ -302,21 +302,24 @@ class MultiLabelTask(TextTask):
         probabilities, truths = self._evaluated(members)
         self._thresholds = self._thresholds_for(probabilities, truths)
         predicted = probabilities >= self._thresholds
-        worst, number = multi_label.surest_errors(probabilities, predicted, truths)
-        lines = [
-            multi_label.label_table(self.labels, predicted, truths, self._thresholds),
-            f"The {len(worst)} surest of {number:,} examples with wrong labels, of {len(truths):,} examples\n",
-        ]
-        for index in worst:
+        wrong = predicted != (truths == 1)
+
+        def describe(index: int) -> str:
             item = self.items["eval"][index]
-            wrong = np.flatnonzero(predicted[index] != (truths[index] == 1))
-            shown = [f"{self.labels[i]} {probabilities[index, i]:.3f}" for i in wrong]
-            lines.append(
-                f"row {item.row}: predicted {self._names(predicted[index]) or '(none)'},"
-                f" true {self._names(truths[index]) or '(none)'} ({', '.join(shown)})"
+            shown = ", ".join(
+                f"{self.labels[i]} {probabilities[index, i]:.3f}"
+                for i in np.flatnonzero(wrong[index])
             )
-            lines += [f"  {text}" for text in (item.text_a, item.text_b) if text]
-        report = "\n".join(lines) + "\n"
+            words = [self._names(row[index]) or "(none)" for row in (predicted, truths == 1)]
+            texts = [f"  {text}" for text in (item.text_a, item.text_b) if text]
+            first = f"row {item.row}: predicted {words[0]}, true {words[1]} ({shown})"
+            return "\n".join([first, *texts])
+
+        table = metrics.sklearn_metrics().classification_report(
+            truths, predicted, target_names=self.labels, digits=3, zero_division=0
+        )
+        sureness = np.where(wrong, np.abs(probabilities - truths), 0).max(axis=1)
+        report = metrics.error_report(table, sureness, wrong.any(axis=1), describe)
         return {"predictions/eval_errors.txt": report, **self._raw_file(members, "eval")}
 
     def _names(self, is_label: np.ndarray) -> str:

@@ -3,7 +3,6 @@
 import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -11,6 +10,7 @@ import tensorflow as tf
 from albert_tf.core import files
 from albert_tf.data.feature_table import FeatureTable
 from albert_tf.model.heads import AlbertForSpan, AlbertForSpanOrNone
+from albert_tf.tasks import metrics
 from albert_tf.tasks.finetuning import FineTuningTask, example_weights
 from albert_tf.tasks.settings import FineTuningRunConfig
 from albert_tf.tasks.squad import answers as squad_answers
@@ -21,7 +21,6 @@ from albert_tf.training.losses import Ratio, binary_cross_entropy, cross_entropy
 from albert_tf.training.task import Features, Files, Outputs, Predictions
 
 THRESHOLD_FILE = "predictions/null_threshold.json"
-_WORST = 20
 
 
 class SquadTask(FineTuningTask):
@@ -38,8 +37,7 @@ class SquadTask(FineTuningTask):
     def __init__(self, config: SquadConfig, run: FineTuningRunConfig):
         self.has_null = config.version == "2.0"
         self.model_class = AlbertForSpanOrNone if self.has_null else AlbertForSpan
-        self._last_answers: tuple[Any, Any, Any] = (None, None, None)  # key, members, answers
-        self._known_spans: dict[tuple, tuple[Predictions, squad_answers.Spans]] = {}
+        self._known: dict[tuple, tuple[Predictions, squad_answers.Spans]] = {}
         super().__init__(config, run)
         self.questions = {
             split: [question for _, question in items] for split, items in self.items.items()
@@ -90,31 +88,29 @@ class SquadTask(FineTuningTask):
     # --- Answers ---
 
     def _spans(self, member: Predictions, split: str) -> squad_answers.Spans:
-        """Candidate answers of one model; they are kept while the members of an ensemble are chosen."""
-        key = (split, id(member))
-        if key in self._known_spans:
-            return self._known_spans[key][1]
-        spans = squad_answers.candidate_spans(
-            self.tables[split],
-            member,
-            n_best_size=self.config.n_best_size,
-            max_answer_length=self.config.max_answer_length,
-        )
-        if self.config.ensemble:  # keeps the member, too, so that its id is not used again
-            self._known_spans[key] = (member, spans)
-        return spans
+        """Candidate answers of one model."""
+        sizes = {name: getattr(self.config, name) for name in ("n_best_size", "max_answer_length")}
+        return squad_answers.candidate_spans(self.tables[split], member, **sizes)
 
     def _answers(self, members: Sequence[Predictions], split: str) -> Answers:
-        """Each question's best answers and null odds; the last result is kept, as several files are made from it."""
-        key = (split, *map(id, members))
-        if self._last_answers[0] != key:
-            found = [self._spans(member, split) for member in members]
-            spans = found[0] if len(found) == 1 else squad_answers.combine(found)
-            questions = self.questions[split]
-            best = squad_answers.best_answers(questions, spans, self.config.n_best_size)
-            answers = Answers(questions, best, spans.null_odds if self.has_null else None)
-            self._last_answers = (key, list(members), answers)
-        return self._last_answers[2]
+        """Each question's best answers and null odds.
+
+        What was found for the members of the last call is kept: several files are made from it, and an ensemble is
+        chosen among members that stay the same. The members are kept, too, so that their ids are not used again.
+        """
+        self._known = {
+            key: known
+            for key, known in self._known.items()
+            if self.config.ensemble or key in {(split, id(member)) for member in members}
+        }
+        for member in members:
+            if (split, id(member)) not in self._known:
+                self._known[split, id(member)] = member, self._spans(member, split)
+        found = [self._known[split, id(member)][1] for member in members]
+        spans = found[0] if len(found) == 1 else squad_answers.combine(found)
+        questions = self.questions[split]
+        best = squad_answers.best_answers(questions, spans, self.config.n_best_size)
+        return Answers(questions, best, spans.null_odds if self.has_null else None)
 
     def evaluate(self, members: Sequence[Predictions]) -> Mapping[str, float]:
         """Exact match and F1 in percent.
@@ -217,18 +213,22 @@ def _error_report(answers: Answers, threshold: float) -> str:
     if answers.null_odds is not None:
         of_none = squad_answers.no_answer_probability(answers.null_odds)
         sureness = np.where(is_answered, sureness, of_none)
-    wrong = []
-    for question, probability in zip(questions, sureness, strict=True):
-        references = {squad_answers.normalize_answer(text) for text, _ in question.answers} or {""}
-        if squad_answers.normalize_answer(texts[question.id]) not in references:
-            wrong.append((probability, question))
-    wrong.sort(key=lambda error: -error[0])
-    lines.append(
-        f"\nThe {min(_WORST, len(wrong))} surest of {len(wrong):,} wrong answers to {len(questions):,} questions\n"
+    normalize = squad_answers.normalize_answer
+    is_wrong = np.array(
+        [
+            normalize(texts[question.id])
+            not in ({normalize(text) for text, _ in question.answers} or {""})
+            for question in questions
+        ]
     )
-    for probability, question in wrong[:_WORST]:
+
+    def describe(index: int) -> str:
+        question = questions[index]
         true = " | ".join(dict.fromkeys(text for text, _ in question.answers)) or "(none)"
         answer = texts[question.id] or "(none)"
-        lines.append(f"{question.id}: {question.question}")
-        lines.append(f"  answered {answer} ({probability:.3f}), true {true}")
-    return "\n".join(lines) + "\n"
+        return (
+            f"{question.id}: {question.question}\n"
+            f"  answered {answer} ({sureness[index]:.3f}), true {true}"
+        )
+
+    return metrics.error_report("\n".join(lines) + "\n", sureness, is_wrong, describe)

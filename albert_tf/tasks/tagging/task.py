@@ -1,11 +1,13 @@
 """Tagging: predicts a label for every word; entities are scored."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from albert_tf.model.heads import AlbertForTokenClassification
+from albert_tf.tasks import metrics
 from albert_tf.tasks.finetuning import FineTuningTask, averaged, example_weights
 from albert_tf.tasks.settings import FineTuningRunConfig
 from albert_tf.tasks.tagging import entities, windows
@@ -14,8 +16,6 @@ from albert_tf.tasks.tagging.settings import TaggingConfig
 from albert_tf.tasks.tagging.source import TaggingSource
 from albert_tf.training.losses import Ratio, cross_entropy
 from albert_tf.training.task import Features, Files, Outputs, Predictions
-
-_WORST = 20
 
 
 class TaggingTask(FineTuningTask):
@@ -144,25 +144,26 @@ def _error_report(
     certainties: Sequence[np.ndarray],
 ) -> str:
     """The table by type, and the sentences with the most certain wrong entities."""
-    wrong = []
-    for index, tags in enumerate(zip(true, predicted, strict=True)):
-        expected, found = map(set, map(entities.entities_of, tags))
-        if expected != found:
-            words = {word for _, first, last in expected ^ found for word in range(first, last + 1)}
-            wrong.append((certainties[index][list(words)].max(), index, expected, found))
-    wrong.sort(key=lambda error: -error[0])
-    lines = [
-        entities.score_table(true, predicted),
-        f"The {min(_WORST, len(wrong))} surest of {len(wrong):,} sentences with wrong entities, of"
-        f" {len(sentences):,} sentences\n",
+    found: list[list[set[Any]]] = [
+        [set(map(tuple, entities.entities_of(tags))) for tags in rows] for rows in (true, predicted)
     ]
-    for certainty, index, expected, found in wrong[:_WORST]:
-        sentence = sentences[index]
-        lines.append(f"line {sentence.row} ({certainty:.3f}): {' '.join(sentence.words)}")
-        for title, group in (("predicted", found - expected), ("true", expected - found)):
+    sureness, is_wrong = np.zeros(len(sentences)), np.zeros(len(sentences), bool)
+    for index, (expected, given) in enumerate(zip(*found, strict=True)):
+        words = [w for _, first, last in expected ^ given for w in range(first, last + 1)]
+        if words:
+            sureness[index], is_wrong[index] = certainties[index][words].max(), True
+
+    def describe(index: int) -> str:
+        sentence, lines = sentences[index], []
+        lines.append(f"line {sentence.row} ({sureness[index]:.3f}): {' '.join(sentence.words)}")
+        expected, given = found[0][index], found[1][index]
+        for title, group in (("predicted", given - expected), ("true", expected - given)):
             shown = [
                 f"{' '.join(sentence.words[first : last + 1])} ({type})"
-                for type, first, last in sorted(group, key=lambda entity: entity.first)
+                for type, first, last in sorted(group, key=lambda entity: entity[1])
             ]
             lines.append(f"  {title:9}  {'; '.join(shown) or '(none)'}")
-    return "\n".join(lines) + "\n"
+        return "\n".join(lines)
+
+    table = entities.score_table(true, predicted)
+    return metrics.error_report(table, sureness, is_wrong, describe)

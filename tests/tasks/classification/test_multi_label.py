@@ -105,16 +105,3 @@ def test_thresholds_of_a_model_are_in_the_order_of_its_labels():
     found = multi_label.thresholds_of({"thresholds": {"a": 0.25, "b": 1}}, ("b", "a"))
     assert found.tolist() == [1, 0.25]
     assert multi_label.thresholds_of({}, ("b", "a")) is None
-
-
-def test_reports():
-    predictions = PROBABILITIES >= 0.5
-    table = multi_label.label_table(("a", "bb", "c"), predictions, TRUTHS, np.full(3, 0.5))
-    assert table.splitlines() == [
-        "label  examples  predicted  threshold  precision   recall      f1",
-        "a             2          3      0.500     66.7 %  100.0 %  80.0 %",
-        "bb            2          1      0.500    100.0 %   50.0 %  66.7 %",
-        "c             0          0      0.500          -        -       -",
-    ]
-    worst, number = multi_label.surest_errors(PROBABILITIES, predictions, TRUTHS, 5)
-    assert worst.tolist() == [1, 2] and number == 2  # both by 0.7; equals in their order
