@@ -39,7 +39,6 @@ DATA_PROGRAMS = {
         "train_sentencepiece",
         "create_pretraining_data",
         "sample_corpus",
-        "sample_task",
     )
 }
 

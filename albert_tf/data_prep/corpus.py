@@ -8,16 +8,15 @@ import codecs
 import contextlib
 import dataclasses
 import hashlib
-import os
 import sys
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any, BinaryIO
+from typing import Any
+
+import tqdm
 
 from albert_tf.core import files
 from albert_tf.core.errors import UserError
 from albert_tf.core.files import OutputFile
-from albert_tf.core.progress import Progress
 from albert_tf.core.settings import LARGEST_SEED, Settings, setting
 from albert_tf.core.workers import num_workers_setting
 
@@ -83,26 +82,24 @@ def expand_paths(patterns: str, *, not_among: Sequence[str] = ()) -> list[str]:
       "books/*.txt,wiki" -> ["books/emma.txt", "books/ulysses.txt", "wiki/AA/wiki_00", ...]
 
     Args:
-      patterns: files, globs and folders, separated by commas; subfolders are searched, hidden files left out.
+      patterns: files, globs and folders, separated by commas; subfolders are searched, hidden files left out. The name
+        of an existing file or folder may contain commas.
       not_among: files that the program is going to write.
 
     Raises:
       UserError: a pattern matches no file, or a file is about to be overwritten.
     """
-    paths = []
-    for pattern in filter(None, patterns.split(",")):
+    paths: list[str] = []
+    for pattern in filter(None, [patterns] if files.exists(patterns) else patterns.split(",")):
         with files.errors_named(f"--input_file={pattern}", "listed"):
             found: list[str] = []
             for match in files.matching(pattern):
                 found += files.files_below(match) if files.is_folder(match) else [match]
         if not found:
-            where = "there" if "://" in pattern else "or folder on this machine"
-            raise UserError(f"--input_file={pattern}: no such file {where}")
+            raise UserError(f"--input_file={pattern}: no such file or folder")
         paths += found
     written = {files.real_path(path) for path in not_among if path}
     for path in paths:
-        if os.path.islink(path) and not os.path.exists(path):
-            raise UserError(f"{path}: is a link to a file that does not exist")
         if files.real_path(path) in written:
             raise UserError(
                 f"--input_file: {path} is both read and written; give another output file"
@@ -112,21 +109,35 @@ def expand_paths(patterns: str, *, not_among: Sequence[str] = ()) -> list[str]:
 
 def inputs_of(patterns: str) -> tuple[list[dict[str, Any]], list[int]]:
     """The paths (`file`) and sizes (`bytes`) of the files of --input_file, and when each was modified."""
-    with files.errors_named(f"--input_file={patterns}", "read"):
-        status = {path: files.status(path) for path in expand_paths(patterns)}
-    found = {path: file for path, file in status.items() if file}
-    inputs = [{"file": path, "bytes": file.length} for path, file in found.items()]
-    return inputs, [file.mtime_nsec for file in found.values()]
+    found = {path: _status(path) for path in expand_paths(patterns)}
+    inputs = [{"file": path, "bytes": status.length} for path, status in found.items()]
+    return inputs, [status.mtime_nsec for status in found.values()]
+
+
+def total_bytes(paths: Sequence[str]) -> int:
+    """The size of files, for a progress bar."""
+    return sum(_status(path).length for path in paths)
+
+
+def _status(path: str) -> files.FileStatus:
+    with files.errors_named(path, "read"):
+        if status := files.status(path):
+            return status
+    raise UserError(f"{path}: is a link to a file that does not exist")
 
 
 class LineReader:
-    """Reads text files line by line, `num_bytes` so far, and counts bytes that are not UTF-8."""
+    """Reads text files line by line, and counts the lines that are not UTF-8.
+
+    Attributes:
+      num_bytes: bytes read so far.
+      num_invalid: lines that were not UTF-8, the first of them at `first_invalid`.
+    """
 
     def __init__(self, invalid_utf8: str):
-        self.num_bytes = 0
+        self.num_bytes = self.num_invalid = 0
+        self.first_invalid = ""
         self._invalid_utf8 = invalid_utf8
-        self._num_invalid: Counter[str] = Counter()
-        self._first_invalid: dict[str, str] = {}
 
     def read(self, path: str) -> Iterator[str]:
         """The lines of a file, without line ends and byte-order mark.
@@ -135,41 +146,32 @@ class LineReader:
           UserError: the file cannot be read, or is not UTF-8 and `invalid_utf8` is "error".
         """
         with files.errors_named(path, "read"), files.open_binary(path) as file:
-            yield from self._decode_lines(file, path)
-        if path in self._num_invalid and self._invalid_utf8 == "error":
-            raise UserError(f"{self._describe(path)}; see --invalid_utf8")
+            for number, line in enumerate(file, start=1):
+                if number == 1:
+                    check_first_line(line, path)
+                self.num_bytes += len(line)
+                text: str | None
+                try:
+                    text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+                except UnicodeDecodeError:
+                    text = decode_invalid(line, self._invalid_utf8)
+                    self.num_invalid += 1
+                    self.first_invalid = self.first_invalid or f"{path}, line {number}"
+                    if self._invalid_utf8 == "error":
+                        raise UserError(not_utf8(self.first_invalid)) from None
+                if text is not None:
+                    yield text.rstrip("\r\n")
 
-    def _decode_lines(self, file: BinaryIO, path: str) -> Iterator[str]:
-        position = 0
-        for line_number, line in enumerate(file, start=1):
-            if line_number == 1:
-                check_first_line(line, path)
-            text: str | None
-            try:
-                text = line.decode("utf-8-sig" if line_number == 1 else "utf-8")
-            except UnicodeDecodeError as error:
-                text = decode_invalid(line, self._invalid_utf8)
-                replaced = line.decode("utf-8", errors="replace").count("\ufffd")
-                self._num_invalid[path] += replaced - line.count("\ufffd".encode())
-                where = f"byte {position + error.start} (line {line_number})"
-                self._first_invalid.setdefault(path, where)
-            position += len(line)
-            self.num_bytes += len(line)
-            # A file that will be rejected is still read to its end, because the message counts the invalid places.
-            rejected = self._invalid_utf8 == "error" and path in self._num_invalid
-            if text is not None and not rejected:
-                yield text.rstrip("\r\n")
+    def print_report(self, program: str) -> None:
+        """Prints how many lines were not UTF-8, if there were any."""
+        if self.num_invalid:
+            lines = f"{self.num_invalid:,} lines were not UTF-8, the first: {self.first_invalid}"
+            print_note(program, lines)
 
-    def _describe(self, path: str) -> str:
-        number = self._num_invalid[path]
-        places = "1 place" if number == 1 else f"{number:,} places, the first"
-        return f"{path}: not UTF-8 at {places} at {self._first_invalid[path]}"
 
-    def report(self) -> list[str]:
-        """One line for every file with bytes that are not UTF-8: how many places, the first one, and what was done."""
-        done = {"replace": "replaced", "windows_1252": "read as Windows-1252"}
-        action = done.get(self._invalid_utf8, "lines left out")
-        return [f"{self._describe(path)}: {action}" for path in self._num_invalid]
+def not_utf8(place: str) -> str:
+    """The message about a line that is not UTF-8."""
+    return f"{place}: not UTF-8; --invalid_utf8=replace reads on"
 
 
 def check_first_line(line: bytes, path: str) -> None:
@@ -238,11 +240,9 @@ class CorpusWriter:
     def check_not_empty(self) -> None:
         """Raises a `UserError` if a file would be empty."""
         if not self.training.documents and not self.held_out.documents:
-            source = getattr(self._settings, "input_file", "the input")
-            reason = "has too little documentation"
-            if hasattr(self._settings, "min_words"):
-                reason = "--min_sentences or --min_words (which counts spaces) drops all of it"
-            raise UserError(f"no document is left: {source} is empty, or {reason}")
+            raise UserError(
+                "no document is left: the input is empty, or --min_sentences or --min_words drops all of it"
+            )
         if not self.training.documents:
             raise UserError(
                 f"all {self.held_out.documents:,} documents are held out; lower --eval_fraction{_FEW}"
@@ -258,9 +258,6 @@ class CorpusWriter:
         text = f"{self.training} in {self._settings.output_file}"
         if self._settings.eval_fraction:
             text += f"; held out {self.held_out} in {self._settings.eval_output_file}"
-            share = self.held_out.bytes / (self.held_out.bytes + self.training.bytes)
-            if share > 2 * (asked := self._settings.eval_fraction):
-                text += f"; WARNING: that is {100 * share:.0f} % of the text, not {100 * asked:.3g} %{_FEW}"
         return text
 
 
@@ -274,23 +271,16 @@ def corpus_writer(settings: CorpusSettings) -> Iterator[CorpusWriter]:
         writer.check_not_empty()
 
 
-def show_progress(description: str, total: int, unit: str, *, first: int = 0) -> Progress:
-    """Progress for the programs of this folder: a log gets a line on standard error every ten seconds."""
-    return Progress(
-        description, total, first=first, unit=unit, seconds_between_lines=10, file=sys.stderr
+def show_progress(description: str, total: int, unit: str) -> tqdm.tqdm:
+    """Progress for the programs of this folder, on standard error; a log gets a line every half minute."""
+    tqdm.tqdm.monitor_interval = (
+        0  # no thread: workers are forked only from a single-threaded process
     )
+    interval = 0.2 if sys.stderr.isatty() else 30
+    values = {"unit": unit, "unit_scale": True, "mininterval": interval}
+    return tqdm.tqdm(desc=description, total=total, dynamic_ncols=True, **values)
 
 
 def print_note(label: str, message: str) -> None:
     """Prints one line to standard error, under the program's name."""
     print(f"{label}: {message}", file=sys.stderr, flush=True)
-
-
-def total_bytes(paths: Sequence[str]) -> int:
-    """The size of files, for a progress bar; a file that cannot be read counts as 0."""
-    size = 0
-    for path in paths:
-        with contextlib.suppress(OSError):
-            found = files.status(path)
-            size += found.length if found else 0
-    return size

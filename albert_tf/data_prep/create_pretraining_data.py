@@ -7,9 +7,8 @@ Input: UTF-8 text, one sentence per line, a blank line between documents; the en
 Output: shards of records and `metadata.json` with every setting and count. A record has several examples, or one with
 all of the original's features (`albert_tf/data/record_formats/`).
 
-An output file gets its final name only when it is complete. The same command resumes a run that was killed. Until the
-run ends, its folder contains `.unfinished`, with 2 bytes for each token of the text (half of its size) and 20 bytes for
-each example (a third of its size for 40 passes and examples of 512 tokens, more for shorter ones).
+An output file is complete or absent; the same command continues a run that was killed. Until the run ends, its folder
+contains `.unfinished`, with 2 bytes for each token of the text (half of its size) and 20 bytes for each example.
 
 The implementation is in `albert_tf/data_prep/pretraining/`. With `run.py`, processes of this machine make the records;
 with `--runner`, Apache Beam makes the same files on this machine or on a cluster (`beam.py`).
@@ -27,7 +26,6 @@ from albert_tf.data_prep.pretraining.run import PROGRAM, create_pretraining_data
 from albert_tf.data_prep.pretraining.settings import (
     PretrainingDataSettings,
     dynamic_defaults,
-    with_pipeline_options,
 )
 
 # A count that the summary mentions if it is not 0 -> the note on it; {1} is the first invalid line.
@@ -76,7 +74,6 @@ def run() -> None:
     """Runs the program with the flags of the command line; ends the process."""
     # numba imports scipy's linear algebra, which takes a quarter of a second to load and is not used here.
     sys.modules.setdefault("scipy.linalg", None)  # type: ignore[arg-type]
-    sys.argv = with_pipeline_options(sys.argv)
     flags.run(
         main,
         PretrainingDataSettings,

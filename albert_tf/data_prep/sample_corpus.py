@@ -1,302 +1,146 @@
-"""Makes a corpus from the documentation in the installed Python packages.
+"""Makes a corpus, and a text classification task, from the documentation in the installed Python packages.
 
-    albert-tf data sample_corpus --output_file=corpus.txt
+    albert-tf data sample_corpus --output_file=corpus.txt --task_dir=packages
 
 Every machine has this text, and no network is needed. Modules are read, never imported. The documentation of a module
-and its functions is one document; the documentation of a class and its methods is another. Code, tables, formulas,
-markup and repetitions are dropped. What remains is English prose about programming: its topics are narrow, but it is
-real text, and it is equal on machines with the same packages.
+is one document; code, tables, lists and repeated sentences are dropped. In the task, a passage of two sentences has the
+name of the package that it documents as its label.
 """
 
 import ast
-import contextlib
+import collections
 import dataclasses
-import hashlib
-import inspect
-import operator
+import itertools
 import os
 import pathlib
 import re
 import sysconfig
-import time
 import warnings
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+import zlib
+from collections.abc import Mapping, Sequence
 
-from albert_tf.core import flags
+from albert_tf.core import files, flags
 from albert_tf.core.errors import UserError
-from albert_tf.core.settings import Settings, setting
-from albert_tf.core.workers import Workers, in_chunks
+from albert_tf.core.settings import setting
+from albert_tf.core.workers import Workers
 from albert_tf.data_prep import corpus
 from albert_tf.data_prep.split_sentences import split_paragraph
 
 PROGRAM = "sample_corpus"
-CHUNK_BYTES = 2_000_000  # source code sent to a worker at once
 MIN_SENTENCES = 4  # shorter documents are dropped
-# Sentences are dropped with fewer words, a smaller share of letters, or more names as in code (a_b, a.b).
-_MIN_WORDS, _MIN_LETTER_FRACTION, _MAX_NAMES = 4, 0.8, 1
+NUM_PACKAGES, MAX_PASSAGES = 6, 500  # the labels of the task, and the passages of each
+
+# Tests and generated code have no documentation, and vendored copies repeat it.
+_SKIPPED = re.compile(r"\..*|.*test.*|__pycache__|(site|dist)-packages|_?vendor.*|.*_(pb2|ops)\.py")
+# Files without a long text in triple quotes are not parsed.
+_WORTH_PARSING = re.compile(rb"(\"\"\"|''')[^\"']{120,}")
+_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef)
+_MARKUP = re.compile(r":\w+:(?=`)|[`*]+")
+# Several words with a capital and a full stop, and no code.
+_PROSE = re.compile(r"[A-Z\"][^=<>{}|\\^~@#$[\]+/_]*\s[^=<>{}|\\^~@#$[\]+/_]*\s\S+[.!?]\"?")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SampleSettings(corpus.CorpusSettings):
-    """Which packages are read."""
+    """Which packages are read, and where the task is written."""
 
     input_file: str = setting(
         "",
-        "Python files or folders of them, separated by commas; empty takes the standard library and the"
-        " installed packages.",
+        "Folders of packages, separated by commas; empty takes the standard library and the installed packages.",
         input_path=True,
     )
+    task_dir: str = setting("", "Folder for train.tsv and dev.tsv, with the columns text, package.")
     max_megabytes: float = setting(
         0.0, "Stop after this amount of text, in 10^6 bytes; 0 takes all.", minimum=0
     )
 
-    def check_with(self, others: Mapping[type[Settings], Settings]) -> None:
-        """Checks that no module would be overwritten."""
-        if self.input_file:
-            corpus.check_not_read(self.input_file, (self.output_file, self.eval_output_file))
-
 
 def main(settings: SampleSettings) -> None:
-    """Collects the documentation and writes it as a corpus."""
-    start = time.monotonic()
-    modules = find_modules(settings.input_file)
+    """Collects the documentation and writes it as a corpus and a task."""
+    installed = map(sysconfig.get_path, ("stdlib", "purelib", "platlib"))
+    roots = (
+        settings.input_file.split(",") if settings.input_file else map(os.path.realpath, installed)
+    )
+    modules = sorted(itertools.chain.from_iterable(map(find_modules, dict.fromkeys(roots))))
+    if not modules:
+        raise UserError(f"--input_file={settings.input_file}: no Python file there")
     limit = settings.max_megabytes * 1e6 or float("inf")
-    with corpus.corpus_writer(settings) as writer:
-        for name, sentences in documents(modules, settings.num_workers, PROGRAM):
+    seen: set[str] = set()  # packages repeat each other's text
+    documents: dict[str, list[str]] = {}
+    with (
+        corpus.show_progress(PROGRAM, len(modules), " modules") as progress,
+        corpus.corpus_writer(settings) as writer,
+        Workers(settings.num_workers, None) as workers,
+    ):
+        for (name, _), sentences in zip(modules, workers.map(read_module, modules), strict=False):
+            progress.update()
+            new = [sentence for sentence in sentences if sentence not in seen]
+            if len(new) >= MIN_SENTENCES:
+                seen.update(new)
+                documents[name] = new
+                writer.write(name, new)
             if writer.training.bytes + writer.held_out.bytes >= limit:
                 break
-            writer.write(name, sentences)
-    summary = f"{len(modules):,} modules -> {writer.summary()}"
-    corpus.print_note(PROGRAM, f"{summary}; {time.monotonic() - start:.1f} s")
+    corpus.print_note(PROGRAM, f"{len(modules):,} modules -> {writer.summary()}")
+    if settings.task_dir:
+        files.write_files(settings.task_dir, make_task(documents))
 
 
-def documents(
-    modules: list["Module"], num_workers: int | None, program: str
-) -> Iterator[tuple[str, list[str]]]:
-    """The documents in the modules, without repeated sentences, each with the name of its module; shows progress."""
-    seen: set[bytes] = set()  # hashes of sentences: packages repeat each other's text
-    num_bytes_done = 0
-    with (
-        corpus.show_progress(program, sum(map(_num_bytes, modules)), "bytes") as progress,
-        Workers(num_workers, None) as workers,
-    ):
-        chunks = in_chunks(modules, _num_bytes, CHUNK_BYTES)
-        for documents_of_chunk, num_bytes in workers.map(_read_chunk, chunks):
-            num_bytes_done += num_bytes
-            for name, sentences in documents_of_chunk:
-                new = []
-                for sentence in sentences:
-                    digest = hashlib.blake2b(sentence.lower().encode(), digest_size=8).digest()
-                    if digest not in seen:
-                        seen.add(digest)
-                        new.append(sentence)
-                if len(new) >= MIN_SENTENCES:
-                    yield name, new
-            progress.update(num_bytes_done)
+def find_modules(root: str) -> list[tuple[str, str]]:
+    """The names below a folder, and the paths, of Python files."""
+    found = []
+    for folder, subfolders, names in os.walk(root):
+        subfolders[:] = [name for name in subfolders if not _SKIPPED.fullmatch(name)]
+        for name in names:
+            path = os.path.join(folder, name)
+            if name.endswith(".py") and not _SKIPPED.fullmatch(name) and os.path.isfile(path):
+                found.append((os.path.relpath(path, root).replace(os.sep, "/"), path))
+    return found
 
 
-# Choice of files.
-
-# Tests have no documentation, vendored copies repeat it, and the other folders are generated or contain no prose.
-_SKIPPED_FOLDER = re.compile(
-    r"\..*|_?tests|test|testing|idle_test|lib2to3|__pycache__|site-packages|dist-packages|_vendor|vendored"
-    r"|_distutils|_?api|locales?|pydoc_data|node_modules"
-)
-_SKIPPED_FILE = re.compile(r"^(test_.*|.*_test|conftest|gen_.*_ops|.*_pb2.*|_version)\.py$")
-_GENERATED = re.compile(rb"(?i)auto-?generated|machine generated|do not (edit|modify)|generated by")
-# Files without a long text in triple quotes are not parsed.
-_WORTH_PARSING = re.compile(rb"(\"\"\"|''')[^\"']{120,}")
-
-
-class Module(NamedTuple):
-    """A source file, its name below its root, and its size."""
-
-    path: str
-    name: str
-    num_bytes: int
-
-
-_num_bytes = operator.attrgetter("num_bytes")
-
-
-def find_modules(input_file: str) -> list[Module]:
-    """The Python files of --input_file, sorted by their names, without tests and generated code."""
-    installed = (sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
-    roots = input_file.split(",") if input_file else dict.fromkeys(map(os.path.realpath, installed))
-    modules = []
-    for root in roots:
-        if os.path.isfile(root):
-            modules.append(Module(root, os.path.basename(root), os.path.getsize(root)))
-        for folder, subfolders, names in os.walk(root):
-            subfolders[:] = [name for name in subfolders if not _SKIPPED_FOLDER.fullmatch(name)]
-            for name in names:
-                path = os.path.join(folder, name)
-                if name.endswith(".py") and not _SKIPPED_FILE.match(name) and os.path.isfile(path):
-                    relative = os.path.relpath(path, root).replace(os.sep, "/")
-                    modules.append(Module(path, relative, os.path.getsize(path)))
-    if not modules:
-        raise UserError(f"--input_file={','.join(roots)}: no Python file there")
-    # Sorted by the name below the root, so that the order does not depend on where Python is installed.
-    return sorted(modules, key=lambda module: (module.name, module.path))
-
-
-# From source code to docstrings.
-
-
-def _read_chunk(_shared: None, modules: list[Module]) -> tuple[list[tuple[str, list[str]]], int]:
-    """A worker's task: names and sentences of the documents in some modules, and the modules' size."""
-    documents = []
-    for module in modules:
-        source = b""
-        with contextlib.suppress(OSError):  # one unreadable file among thousands does not matter
-            source = pathlib.Path(module.path).read_bytes()
-        for docstrings in module_docstrings(source):
-            sentences = [
-                sentence
-                for docstring in docstrings
-                for paragraph in prose_paragraphs(docstring)
-                for sentence in split_paragraph(paragraph)
-                if is_prose(sentence)
-            ]
-            if len(sentences) >= MIN_SENTENCES:
-                documents.append((module.name, sentences))
-    return documents, sum(map(_num_bytes, modules))
-
-
-def module_docstrings(source: bytes) -> list[list[str]]:
-    """The docstrings of a module and its functions, then those of each class; none of generated or invalid code."""
-    if not _WORTH_PARSING.search(source) or _GENERATED.search(source[:1000]):
-        return []
+def read_module(_shared: None, module: tuple[str, str]) -> list[str]:
+    """The sentences of a module's documentation, each once; none of a module that cannot be read or parsed."""
     try:
+        source = pathlib.Path(module[1]).read_bytes()
+        if not _WORTH_PARSING.search(source):
+            return []
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # invalid escapes in the packages' code
-            tree: ast.Module = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+            tree = ast.parse(source)
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return []
-    owners: list[ast.Module | ast.ClassDef] = [tree]
-    owners += [node for node in tree.body if isinstance(node, ast.ClassDef) and _is_public(node)]
-    return list(map(_docstrings, owners))
+    nodes = [node for node in ast.walk(tree) if isinstance(node, _DOCUMENTED)]
+    paragraphs = [text for node in nodes for text in (ast.get_docstring(node) or "").split("\n\n")]
+    sentences = itertools.chain.from_iterable(map(prose_of, paragraphs))
+    return list(dict.fromkeys(sentences))
 
 
-def _docstrings(owner: ast.Module | ast.ClassDef) -> list[str]:
-    kinds = ast.FunctionDef | ast.AsyncFunctionDef
-    functions = [node for node in owner.body if isinstance(node, kinds) and _is_public(node)]
-    docstrings = (ast.get_docstring(node, clean=False) for node in (owner, *functions))
-    return list(filter(None, docstrings))
-
-
-def _is_public(node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    return not node.name.startswith("_") or node.name == "__init__"
-
-
-# From docstrings to paragraphs.
-
-_HEADING_LINE = re.compile(r"\s*([=\-~^\"'#*+.`])\1{2,}\s*$")  # below a heading, or around code
-# Doctests, IPython, tables and directives; all of them end at the next blank line or change of indentation.
-_NO_PROSE = re.compile(r"\s*(?:>>>|In \[\d+\]:|[|+]|={2,} |-{2,} |\.\. ?[\w|\[])")
-# "- item", "1. item", ":param x: item", "name (type): item", and lines that end with a colon.
-_ITEM = re.compile(
-    r"\s*(?:[-*+•] +|\(?\d{1,2}[.)] +|[:@](?:param|arg|r?type|returns?|raises?|keyword)\b[^:]*:? *"
-    r"|[*`'\"]*[A-Za-z_][\w.]*[`'\"]*(?: \([^()]*\))?: +(?=\S)|[\w ]{1,30}:$)"
-)
-
-
-def prose_paragraphs(docstring: str) -> list[str]:
-    """The paragraphs of a docstring, with wrapped lines joined, without code, tables, headings and markup.
-
-    A paragraph is lines of the same indentation; the first line of an item may be indented less than its others.
+def prose_of(paragraph: str) -> list[str]:
+    """The sentences of a paragraph of a docstring, without markup; none of code, lists and tables.
 
     Example:
-      Adds two
-      numbers.
-
-      Args:                      -> ["Adds two numbers.", "The first of them."]
-        x: The first of
-          them.
-
-      >>> add(1, 2)
+      "Returns the `sum`, as an\\nint. See x[0]." -> ["Returns the sum, as an int."]
     """
-    paragraphs: list[list[str]] = [[]]
-    indent, is_item, code_indent = 0, False, -1
-    for line in inspect.cleandoc(docstring).splitlines():
-        before, indent = indent, len(line) - len(line.lstrip())
-        if line.strip() and indent <= code_indent:
-            code_indent = -1
-        if _HEADING_LINE.match(line):
-            paragraphs[-1] = []  # the heading
-        elif line.strip() and code_indent < 0:
-            item = _ITEM.match(line)
-            if item or (indent != before and not (is_item and indent > before)):
-                paragraphs.append([])
-            is_item = bool(item) or (is_item and indent >= before)
-            paragraphs[-1].append(line[item.end() :] if item else line.rstrip())
-        if line.rstrip().endswith("::"):
-            code_indent = indent  # a literal block or a directive; deeper lines belong to it
-        if not line.strip():
-            paragraphs.append([])
-            is_item = False
-    texts = [" ".join(lines) for lines in paragraphs if lines and not _NO_PROSE.match(lines[0])]
-    return [text for text in map(strip_markup, texts) if text]
+    if re.search(r"^\s|>>>|::|^[-=]{3}", paragraph, re.MULTILINE):
+        return []
+    text = _MARKUP.sub("", " ".join(paragraph.split()))
+    return [sentence for sentence in split_paragraph(text) if _PROSE.fullmatch(sentence)]
 
 
-# In this order; a sentence with other markup is dropped as code.
-_MARKUP = {
-    re.compile(pattern): replacement
-    for pattern, replacement in {
-        r":[a-z:+-]+:`!?~(?:[^`]*\.)?([^`.]+)`": r"\1",  # :class:`~module.Name`
-        r":[a-z:+-]+:(?=`)": "",  # of :class:`Name`
-        r"`+[!~]*([^`<]+?)(?:\s*<[^`>]*>)?`+(?:__?(?!\w))?": r"\1",  # ``code``, `text <https://...>`_
-        r"\[([^\]]+)\]\([^)\s]*\)": r"\1",  # [text](https://...)
-        r"\s*\[[\d#*\w]{1,12}\]_": "",  # a footnote's mark
-        r"(?<![\w*])(\*{1,2})([^\s*](?:[^*]*[^\s*])?)\1(?![\w*])": r"\2",
-        r"</?[a-zA-Z][^<>]*>": "",
-        r"\b(\w+)_(?=[\s.,;:)])": r"\1",  # target_
-    }.items()
-}
-
-
-def strip_markup(text: str) -> str:
-    """Text without the markup of reStructuredText, Markdown and HTML.
-
-    Example:
-      "See :class:`~ast.Node`, ``x`` and **[this](http://a.b)**." -> "See Node, x and this."
-    """
-    if any(mark in text for mark in "`*_[<"):
-        for pattern, replacement in _MARKUP.items():
-            text = pattern.sub(replacement, text)
-    return " ".join(text.split())
-
-
-# Choice of sentences.
-
-_OPENERS = "\"'“("
-_ENDS_AS_PROSE = re.compile(r"(?<![.\s])[.!?][\"'”)]?$")
-# A condition without its consequence, as in lists of exceptions; a sentence that lost a reference; code.
-_NO_SENTENCE = re.compile(
-    r"^(?:If|When) (?!.*(?:,|\bthen\b))|^See for | (?:a|and|at|by|for|from|in|of|or|see|than|the|to|with)\.$"
-    r"|[=<>{}|\\^~@#$*\[\]`+\ufffd]|://|::|\.\.|--|%%|\w\(|\(\)|/\w*/| : |,\.|\b_|_\b|^\w+: "
-)
-_NAME = re.compile(r"\w+(?:_\w+)+|\w+(?:\.[A-Za-z]\w+)+")
-
-
-def is_prose(sentence: str) -> bool:
-    """Whether a sentence looks like English text: it has a capital, words and a full stop, and no code.
-
-    Example:
-      "Returns the sum of its arguments." -> True;  "Returns x[0] + y." -> False
-    """
-    words = sentence.split()
-    return bool(
-        sentence.lstrip(_OPENERS)[:1].isupper()
-        and _ENDS_AS_PROSE.search(sentence)
-        and not _NO_SENTENCE.search(sentence)
-        and len(words) >= _MIN_WORDS
-        and sentence.count("(") == sentence.count(")")
-        and sentence.count('"') % 2 == 0
-        and len(_NAME.findall(sentence)) <= _MAX_NAMES
-        and sum(map(str.isalpha, sentence)) >= _MIN_LETTER_FRACTION * sum(map(len, words))
-    )
+def make_task(documents: Mapping[str, Sequence[str]]) -> dict[str, bytes]:
+    """The files of the task; all passages of a module are in the same file, and none names its package."""
+    passages = collections.defaultdict(list)
+    for module, sentences in documents.items():
+        package, separator, _ = module.partition("/")
+        for pair in zip(sentences[::2], sentences[1::2], strict=False):
+            if separator and package.lower() not in (text := " ".join(pair)).lower():
+                passages[package].append((zlib.crc32(module.encode()) % 6 == 0, text))
+    largest = sorted(passages, key=lambda package: (-len(passages[package]), package))
+    lines: dict[str, list[str]] = {"train.tsv": ["text\tpackage"], "dev.tsv": ["text\tpackage"]}
+    for package in largest[:NUM_PACKAGES]:
+        for is_held_out, text in passages[package][:MAX_PASSAGES]:
+            lines["dev.tsv" if is_held_out else "train.tsv"].append(f"{text}\t{package}")
+    return {name: ("\n".join(lines[name]) + "\n").encode() for name in lines}
 
 
 def run() -> None:

@@ -13,14 +13,15 @@ import html
 import itertools
 import json
 import re
+import textwrap
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import sentencex
 
-from albert_tf.core import files, flags
+from albert_tf.core import flags
 from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings, setting
 from albert_tf.core.workers import Workers, in_chunks
@@ -30,9 +31,7 @@ PROGRAM = "split_sentences"
 CHUNK_CHARS = 1_000_000  # text sent to a worker at once
 MAX_SENTENCE_CHARS = 4000  # longer sentences are cut between words
 MAX_DOCUMENT_CHARS = 20_000_000  # longer documents are cut between lines
-_MAX_HEADING_WORDS = (
-    5  # a line of a WikiExtractor page with at most this many words is a section's title
-)
+_MAX_HEADING_WORDS = 5  # in a line of a WikiExtractor page that is a section's title
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -79,31 +78,24 @@ def main(settings: SplitSettings) -> None:
     paths = corpus.expand_paths(settings.input_file, not_among=outputs)
     counts: Counter[str] = Counter()
     reader = corpus.LineReader(settings.invalid_utf8)
-    documents = (doc for path in paths for doc in read_documents(path, reader, settings, counts))
+    documents = (doc for path in paths for doc in read_documents(path, reader, settings))
     with (
-        corpus.show_progress(PROGRAM, corpus.total_bytes(paths), "bytes") as progress,
+        corpus.show_progress(PROGRAM, corpus.total_bytes(paths), "B") as progress,
         corpus.corpus_writer(settings) as writer,
         Workers(settings.num_workers, settings) as workers,
     ):
         chunks = in_chunks(documents, lambda document: sum(map(len, document.lines)), CHUNK_CHARS)
         for split_documents, chunk_counts in workers.map(_split_chunk, chunks):
             counts += chunk_counts  # documents and sentences that were dropped or cut
-            progress.update(reader.num_bytes)
+            progress.update(reader.num_bytes - progress.n)
             for key, sentences in split_documents:
                 writer.write(key, sentences)
-    for line in reader.report():
-        corpus.print_note(PROGRAM, line)
-    summary = f"{len(paths):,} files -> {writer.summary()}; {_describe(counts, settings)}"
-    corpus.print_note(PROGRAM, f"{summary}; {time.monotonic() - start:.1f} s")
-
-
-def _describe(counts: Counter, settings: SplitSettings) -> str:
-    text = f"{counts['short_documents']:,} documents below --min_sentences={settings.min_sentences} dropped"
-    if number := counts["cut_sentences"]:
-        text += f", {number:,} sentences above {MAX_SENTENCE_CHARS:,} characters cut"
-    if number := counts["cut_documents"]:
-        text += f", {number:,} cuts in documents above {MAX_DOCUMENT_CHARS:,} characters"
-    return text
+    reader.print_report(PROGRAM)
+    dropped = f"{counts['short_documents']:,} documents below --min_sentences={settings.min_sentences} dropped"
+    if counts["cut_sentences"]:
+        dropped += f", {counts['cut_sentences']:,} sentences cut"
+    seconds = f"{time.monotonic() - start:.1f} s"
+    corpus.print_note(PROGRAM, f"{len(paths):,} files -> {writer.summary()}; {dropped}; {seconds}")
 
 
 # Reading: files -> documents.
@@ -121,9 +113,9 @@ class Document(NamedTuple):
 
 
 def read_documents(
-    path: str, reader: corpus.LineReader, settings: SplitSettings, counts: Counter
+    path: str, reader: corpus.LineReader, settings: SplitSettings
 ) -> Iterator[Document]:
-    """The documents of a file, without blank ones; cuts documents that are too long, and counts the cuts."""
+    """The documents of a file, without blank ones; cuts documents that are too long."""
     lines: Iterator[NumberedLine] = enumerate(reader.read(path), start=1)
     lines = itertools.dropwhile(lambda numbered: not numbered[1].strip(), lines)
     first_line = next(lines, (0, ""))
@@ -134,11 +126,11 @@ def read_documents(
     if file_format == "wikiextractor":
         groups = _read_pages(lines, path)
     elif file_format == "jsonl":
-        groups = _read_json_lines(lines, path, settings)
+        groups = _read_json_lines(lines, path, settings.text_field)
     else:
         ends = settings.document_separator == "blank_line"
         groups = (END_OF_DOCUMENT if ends and not line.strip() else line for _, line in lines)
-    yield from _close_documents(groups, file_format == "wikiextractor", counts)
+    yield from _close_documents(groups, file_format == "wikiextractor")
 
 
 def detect_format(line: str) -> str:
@@ -146,9 +138,8 @@ def detect_format(line: str) -> str:
     if line.startswith("<doc "):
         return "wikiextractor"
     if line.lstrip().startswith("{"):
-        with contextlib.suppress(ValueError):
-            with contextlib.suppress(RecursionError):  # rejected later
-                json.loads(line)
+        with contextlib.suppress(ValueError, RecursionError):
+            json.loads(line)
             return "jsonl"
     return "text"
 
@@ -181,57 +172,39 @@ def _read_pages(lines: Iterable[NumberedLine], path: str) -> Iterator[str | None
 
 
 def _read_json_lines(
-    lines: Iterable[NumberedLine], path: str, settings: SplitSettings
+    lines: Iterable[NumberedLine], path: str, text_field: str
 ) -> Iterator[str | None]:
     for number, line in lines:
         if not line.strip():
             continue
-        record = _parse_json_line(line, f"{path}:{number}", settings.invalid_utf8)
-        text = record.get(settings.text_field) if isinstance(record, dict) else None
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            raise UserError(f"{path}:{number}: not JSON") from None
+        text = record.get(text_field) if isinstance(record, dict) else None
         if not isinstance(text, str):
             raise UserError(
-                f"{path}:{number}: expected an object with a text {settings.text_field!r};"
-                " --text_field names another"
+                f"{path}:{number}: expected an object with a text {text_field!r}; --text_field names another"
             )
         yield from text.splitlines()
         yield END_OF_DOCUMENT
 
 
-# An escape of JSON for half a surrogate pair.
-_HALF_PAIR = re.compile(
-    r"\\u[dD][89abAB]..(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..)\\u[dD][c-fC-F].."
-)
-
-
-def _parse_json_line(line: str, place: str, invalid_utf8: str) -> Any:
-    """The value of a JSON line. Half a surrogate pair is an error with --invalid_utf8=error, otherwise U+FFFD."""
-    try:
-        return files.parse_json(line, place, object)
-    except UserError:
-        if invalid_utf8 == "error" or not _HALF_PAIR.search(line):
-            raise
-        return files.parse_json(_HALF_PAIR.sub(r"\\ufffd", line), place, object)
-
-
-def _close_documents(
-    lines: Iterable[str | None], is_page: bool, counts: Counter
-) -> Iterator[Document]:
+def _close_documents(lines: Iterable[str | None], is_page: bool) -> Iterator[Document]:
     key = ""
     document: list[str] = []
     num_chars = 0
     for line in itertools.chain(lines, [END_OF_DOCUMENT]):
-        ended = line is None
         if line is not None:
             document.append(line)
             num_chars += len(line) + 1
-        if not ended and num_chars <= MAX_DOCUMENT_CHARS:
-            continue
+            if num_chars <= MAX_DOCUMENT_CHARS:
+                continue
         if any(map(str.strip, document)):
             # A new key is so long that it contains more than a license.
             key = key or "\n".join(document)[:20_000]
-            counts["cut_documents"] += not ended
             yield Document(key, document, is_page)
-        key, document, num_chars = "" if ended else key, [], 0
+        key, document, num_chars = "" if line is None else key, [], 0
 
 
 # Splitting: documents -> sentences.
@@ -264,8 +237,10 @@ def split_document(document: Document, settings: SplitSettings, counts: Counter)
         for sentence in split_paragraph(paragraph, language=settings.language):
             is_incomplete = document.is_page and _lacks_template(sentence)
             if _is_prose(sentence, settings) and not is_incomplete:
-                parts = cut_at_words(sentence, MAX_SENTENCE_CHARS)
-                counts["cut_sentences"] += len(parts) > 1
+                parts = [sentence]
+                if len(sentence) > MAX_SENTENCE_CHARS:
+                    parts = textwrap.wrap(sentence, MAX_SENTENCE_CHARS, break_on_hyphens=False)
+                    counts["cut_sentences"] += 1
                 sentences.extend(parts)
     return sentences
 
@@ -343,23 +318,6 @@ def _split_quotation(sentence: str, language: str) -> list[str]:
         parts.append(sentence[start:cut])
         start = cut
     return [*parts, sentence[start:]]
-
-
-def cut_at_words(sentence: str, max_chars: int) -> list[str]:
-    """Cuts a sentence into parts of at most `max_chars` characters, between words if possible.
-
-    Example:
-      ("one two three", 9) -> ["one two", "three"]
-    """
-    parts, start = [], 0
-    while len(sentence) - start > max_chars:
-        end = sentence.rfind(" ", start + 1, start + max_chars + 1)
-        if end < 0:
-            end = start + max_chars
-        parts.append(sentence[start:end].strip())
-        start = end
-    parts.append(sentence[start:].strip())
-    return [part for part in parts if part]
 
 
 # Paragraphs of WikiExtractor pages.

@@ -4,28 +4,21 @@
 
 Writes `<prefix>.model` and `<prefix>.vocab`, with the settings that the released 30k-clean.model records.
 
-The corpus is read once, from this machine or from a remote file system. Only the sampled sentences are in memory
-(`--input_sentence_size`; 10 million of 130 bytes are about 2 GB). They are passed to the trainer one by one.
+The corpus is read once. Only the sampled sentences are in memory (`--input_sentence_size`; 10 million of 130 bytes are
+about 2 GB).
 """
 
-import array
 import dataclasses
 import io
-import itertools
-import random
 import re
 import time
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
 
-import numpy as np
 import sentencepiece
 
 from albert_tf.core import flags
 from albert_tf.core.errors import UserError
-from albert_tf.core.progress import Progress
-from albert_tf.core.settings import LARGEST_INT64, LARGEST_SEED, Settings, setting
+from albert_tf.core.settings import LARGEST_INT64, Settings, setting
 from albert_tf.data_prep import corpus
 from albert_tf.text.settings import TextSettings
 from albert_tf.text.tokenizer import clean_text
@@ -42,8 +35,6 @@ FIRST_TOKENS = META_TOKENS + CONTROL_SYMBOLS + USER_DEFINED_SYMBOLS
 MAX_SENTENCE_BYTES = 4192
 # The trainer adds up its counts by thread: a fixed number of threads gives the same result on every machine.
 NUM_THREADS = 16
-
-SHOWN_BYTES = 1 << 20  # read between two updates of the progress bar
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,12 +59,9 @@ class TrainSettings(TextSettings):
     )
     input_sentence_size: int = setting(
         10_000_000,
-        "Sentences to train on, sampled at random if the corpus is larger.",
+        "Sentences to train on, sampled if the corpus is larger.",
         minimum=1,
         maximum=LARGEST_INT64,
-    )
-    random_seed: int = setting(
-        12345, "Seed of the sampling of sentences.", minimum=0, maximum=LARGEST_SEED
     )
     invalid_utf8: str = corpus.invalid_utf8_setting()
     verbose: bool = setting(False, "Whether to show the log of SentencePiece.")
@@ -100,92 +88,37 @@ def main(settings: TrainSettings) -> None:
     start = time.monotonic()
     outputs = settings.output_files
     paths = corpus.expand_paths(settings.input_file, not_among=outputs)
-    sample = _draw_sentences(paths, settings)
-    if not sample.num_items:
-        raise UserError(f"--input_file={settings.input_file}: no sentence there, only blank lines")
-    counts: Counter[str] = Counter()
-    with corpus.show_progress(PROGRAM, len(sample.items), "sentences") as progress:
-        sentences = _cleaned(sample.items, settings, progress, counts)
-        model_proto = train(sentences, settings)
+    reader = corpus.LineReader(settings.invalid_utf8)
+    model_proto = train(_sentences(paths, reader, settings), settings)
     model, vocabulary = map(corpus.OutputFile, outputs)
     with model, vocabulary:
         model.write(model_proto)
         vocabulary.write(vocabulary_text(model_proto).encode())
-    corpus.print_note(
-        PROGRAM,
-        f"{counts['used']:,} of {sample.num_items:,} sentences ({counts['long']:,} above"
-        f" {MAX_SENTENCE_BYTES:,} bytes left out) -> {settings.vocab_size:,} tokens in {outputs[0]};"
-        f" {time.monotonic() - start:.1f} s",
-    )
+    reader.print_report(PROGRAM)
+    seconds = f"{time.monotonic() - start:.1f} s"
+    corpus.print_note(PROGRAM, f"{settings.vocab_size:,} tokens in {outputs[0]}; {seconds}")
 
 
-class Sample(NamedTuple):
-    """A sample of the items of a stream, in its order; None stands for one that the trainer would leave out."""
-
-    items: list[str | None]
-    num_items: int  # in the stream
-
-
-def _draw_sentences(paths: Sequence[str], settings: TrainSettings) -> Sample:
-    """Reads the whole corpus, so that errors in it are reported before the training."""
-    reader = corpus.LineReader(settings.invalid_utf8)
-
-    def sentences() -> Iterator[str | None]:
-        shown = 0
-        for line in itertools.chain.from_iterable(map(reader.read, paths)):
-            if reader.num_bytes > shown + SHOWN_BYTES:
-                shown = reader.num_bytes
-                progress.update(shown)
-            # Long lines would take much memory if they were sampled.
-            sentence = _clean(line, settings) if len(line) > MAX_SENTENCE_BYTES else line
-            if sentence is None or sentence and not sentence.isspace():
-                yield sentence
-
-    with corpus.show_progress(PROGRAM, corpus.total_bytes(paths), "bytes") as progress:
-        size, seed = settings.input_sentence_size, settings.random_seed
-        sample = draw(sentences(), num_drawn=size, seed=seed)
-    for line in reader.report():
-        corpus.print_note(PROGRAM, line)
-    return sample
-
-
-def draw(items: Iterable[str | None], *, num_drawn: int, seed: int) -> Sample:
-    """Samples items from a stream of unknown length, or takes all of a shorter one; each subset is equally likely.
-
-    The trainer could sample, too, but every sentence would have to be cleaned for it, and its seed is fixed.
-
-    Source: Vitter, Random sampling with a reservoir, ACM Transactions on Mathematical Software 11, 1985, algorithm R.
-    """
-    generator = random.Random(seed)
-    reservoir, places = [], array.array("q")
-    num_items = 0
-    for num_items, item in enumerate(items, start=1):
-        if num_items <= num_drawn:
-            reservoir.append(item)
-            places.append(num_items)
-        elif (slot := int(num_items * generator.random())) < num_drawn:
-            reservoir[slot], places[slot] = item, num_items
-    return Sample([reservoir[slot] for slot in np.argsort(places)], num_items)
-
-
-def _cleaned(
-    sentences: list[str | None], settings: TrainSettings, progress: Progress, counts: Counter
+def _sentences(
+    paths: Sequence[str], reader: corpus.LineReader, settings: TrainSettings
 ) -> Iterator[str]:
-    """Cleans sentences and removes them from the list, because the trainer keeps its own copies."""
-    sentences.reverse()
-    while sentences:
-        sentence = sentences.pop()
-        text = None if sentence is None else _clean(sentence, settings)
-        counts["long" if text is None else "used"] += 1
-        progress.update(counts.total())
-        if text is not None:
-            yield text
-
-
-def _clean(sentence: str, settings: TrainSettings) -> str | None:
-    """A sentence as the trainer gets it; None if the trainer would leave it out."""
-    text = clean_text(sentence, **settings.cleaning)
-    return text if len(text.encode()) <= MAX_SENTENCE_BYTES else None
+    """The sentences of the corpus, cleaned, except those that the trainer would leave out."""
+    num_sentences = num_long = 0
+    with corpus.show_progress(PROGRAM, corpus.total_bytes(paths), "B") as progress:
+        for path in paths:
+            for line in reader.read(path):
+                progress.update(reader.num_bytes - progress.n)
+                if line and not line.isspace():
+                    num_sentences += 1
+                    text = clean_text(line, **settings.cleaning)
+                    if len(text.encode()) <= MAX_SENTENCE_BYTES:
+                        yield text
+                    else:
+                        num_long += 1
+    if not num_sentences:
+        raise UserError(f"--input_file={settings.input_file}: no sentence there, only blank lines")
+    long = f"{num_long:,} above {MAX_SENTENCE_BYTES:,} bytes left out"
+    corpus.print_note(PROGRAM, f"training on {num_sentences:,} sentences ({long})")
 
 
 def train(sentences: Iterator[str], settings: TrainSettings) -> bytes:
@@ -226,9 +159,8 @@ def train(sentences: Iterator[str], settings: TrainSettings) -> bytes:
             shrinking_factor=0.75,
             num_sub_iterations=2,
             num_threads=NUM_THREADS,
-            # The sentences are already sampled.
-            input_sentence_size=0,
-            shuffle_input_sentence=False,
+            input_sentence_size=settings.input_sentence_size,
+            shuffle_input_sentence=True,  # sampled at random; a smaller corpus stays in its order
             minloglevel=0 if settings.verbose else 2,  # everything, or errors alone
         )
     except RuntimeError as error:

@@ -6,8 +6,7 @@
     clean_text               white space, compatibility forms, accents and case, for SentencePiece
     clean_with_origins       the same, with the origin of each character
 
-`serving/in_graph/tokenizer.py` has the same steps as TensorFlow operations, for exported models, and
-`albert_tf/data_prep/pretraining/line_tokenizer.py` with a table of words, for data preparation.
+`serving/in_graph/tokenizer.py` has the same steps as TensorFlow operations, for exported models.
 
 Special tokens are inserted by id only: "[CLS]" inside a text is text. TensorFlow is imported for remote paths only, so
 that processes that prepare data start without it.

@@ -20,7 +20,6 @@ from sklearn.utils.extmath import randomized_svd
 
 from albert_tf.core import flags
 from albert_tf.core.settings import Settings, setting
-from albert_tf.data_prep.pretraining.line_tokenizer import LineTokenizer
 from albert_tf.formats import pretrained
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.heads import AlbertForPreTraining
@@ -91,16 +90,21 @@ def _count(ids, lengths, counts):  # pragma: no cover
         start += length
 
 
+def _joined(ids_of_lines: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    ids = np.concatenate([np.empty(0, np.int32), *ids_of_lines])
+    return ids, np.array([*map(len, ids_of_lines)], np.int64)
+
+
 def co_occurrences(lines: Iterator[str], tokenizer: Tokenizer) -> np.ndarray:
     """How often two tokens occur near each other in a line, [V, V] float32, symmetric."""
     counts = np.zeros((tokenizer.vocab_size, tokenizer.vocab_size), np.float32)
-    line_tokenizer, batch = LineTokenizer(tokenizer), []
+    batch: list[str] = []
     for line in lines:
         batch.append(line.strip())
         if len(batch) == _LINES:
-            _count(*line_tokenizer.encode(batch), counts)
+            _count(*_joined(tokenizer.encode_batch(batch)), counts)
             batch.clear()
-    _count(*line_tokenizer.encode(batch), counts)
+    _count(*_joined(tokenizer.encode_batch(batch)), counts)
     return counts + counts.T
 
 

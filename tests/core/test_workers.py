@@ -41,7 +41,7 @@ def pid_of_worker(shared, item):
 with Workers(3, "shared ") as workers, show_progress("working", 9, "items") as progress:
     results = []
     for number, result in enumerate(workers.map(pid_of_worker, map(str, range(9)))):
-        progress.update(number)
+        progress.update()
         results.append(result)
     assert [text for _, text in results] == [f"shared {item}" for item in range(9)]
     print(*sorted({pid for pid, _ in results}), flush=True)

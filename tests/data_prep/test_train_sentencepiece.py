@@ -1,13 +1,9 @@
 """Corpus -> SentencePiece model: the pieces of the released model, the same bytes each time, wrong input."""
 
-import itertools
 import random
 import re
-import tracemalloc
 
-import numpy as np
 import pytest
-import scipy.stats
 import sentencepiece
 import tensorflow as tf
 
@@ -65,8 +61,7 @@ def test_special_tokens_come_first_and_text_is_cleaned(tmp_path, capfd):
     assert all(processor.is_control(id) for id in (0, 2, 3, 4))
     output = capfd.readouterr()
     assert output.out == ""
-    assert len(output.err.splitlines()) == 1
-    assert "600 of 600 sentences (0 above 4,192 bytes left out) -> 300 tokens" in output.err
+    assert "training on 600 sentences (0 above 4,192 bytes left out)" in output.err
 
 
 def test_vocabulary_file_is_the_one_that_sentencepiece_writes(tmp_path):
@@ -89,56 +84,11 @@ def test_cased_models_keep_case(tmp_path):
     assert re.search("[A-Z]", "".join(pieces(train(tmp_path, do_lower_case=False))[13:]))
 
 
-def test_equal_seeds_give_equal_bytes(tmp_path):
+def test_equal_corpora_give_equal_bytes(tmp_path):
     first = train(tmp_path, input_sentence_size=300)
     assert train(tmp_path, input_sentence_size=300) == first
-    assert train(tmp_path, input_sentence_size=300, random_seed=1) != first
     assert train(tmp_path) != first
-
-
-def draw(items, num_drawn, seed):
-    return train_sentencepiece.draw(iter(items), num_drawn=num_drawn, seed=seed)
-
-
-def test_every_subset_is_drawn_equally_often():
-    subsets = dict.fromkeys(itertools.combinations(range(7), 3), 0)
-    for seed in range(7000):
-        drawn = draw(range(7), 3, seed)
-        assert drawn.num_items == 7
-        subsets[tuple(drawn.items)] += 1  # in order, or it would be none of them
-    # 35 subsets, 200 of each expected; by chance above 56 in 1 % of the cases, and below 18 in 1 %.
-    assert 18 < scipy.stats.chisquare(list(subsets.values())).statistic < 56
-
-
-def test_every_place_of_a_long_stream_is_drawn_equally_often():
-    counts = np.zeros(1000)
-    for seed in range(300):
-        counts[draw(range(1000), 20, seed).items] += 1
-    assert counts.sum() == 300 * 20
-    tenths = counts.reshape(10, 100).sum(axis=1)  # 600 each expected
-    assert scipy.stats.chisquare(tenths).pvalue > 0.01
-    assert scipy.stats.chisquare(counts[::10].reshape(10, 10).sum(axis=0)).pvalue > 0.01
-
-
-def test_a_draw_is_a_matter_of_seed_and_stream():
-    first = draw(map(str, range(5000)), 40, seed=3)
-    assert draw(map(str, range(5000)), 40, seed=3) == first
-    assert draw(map(str, range(5000)), 40, seed=4) != first
-    assert draw("abc", 3, seed=1) == draw("abc", 99, seed=1) == (["a", "b", "c"], 3)
-    assert draw("abc", 1, seed=1).num_items == 3
-    assert draw("", 5, seed=1) == ([], 0)
-
-
-def test_memory_is_that_of_the_items_drawn():
-    def peak(num_items):
-        tracemalloc.start()
-        draw((f"{index:01000d}" for index in range(num_items)), 100, seed=1)
-        _, most = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-        return most
-
-    peak(200)
-    assert 100_000 < peak(30_000) < 1.2 * peak(3_000) < 300_000
+    assert pieces(train(tmp_path, input_sentence_size=600)) == pieces(train(tmp_path))  # in order
 
 
 def test_files_make_one_stream_wherever_they_are(tmp_path):
@@ -158,15 +108,11 @@ def test_files_make_one_stream_wherever_they_are(tmp_path):
         model.unlink()
         train_sentencepiece.main(settings_for(tmp_path, input_file=input_file, **size))
         assert model.read_bytes() == expected
-    with pytest.raises(UserError, match=rf"--input_file={remote}/none: no such file there"):
-        train_sentencepiece.main(settings_for(tmp_path, input_file=f"{remote}/none"))
-    with pytest.raises(UserError, match="--input_file=what://x: cannot be listed"):
-        train_sentencepiece.main(settings_for(tmp_path, input_file="what://x"))
 
 
 def test_long_sentences_are_left_out_and_counted(tmp_path, capsys):
     train(tmp_path, make_corpus() + "é" * 4193 + "\n" + "word " * 900 + "\n")
-    assert "600 of 602 sentences (2 above 4,192 bytes left out)" in capsys.readouterr().err
+    assert "602 sentences (2 above 4,192 bytes left out)" in capsys.readouterr().err
 
 
 def test_too_large_a_vocabulary_names_the_largest(tmp_path):
@@ -184,32 +130,18 @@ def test_too_small_a_vocabulary_is_refused(tmp_path):
         settings_for(tmp_path, vocab_size=13)
 
 
-def test_a_prefix_without_a_name_is_rejected(tmp_path):
-    with pytest.raises(UserError, match="--output_prefix must end with the name of a file"):
-        TrainSettings(input_file="x", output_prefix=f"{tmp_path}/")
-
-
 @pytest.mark.parametrize(
     ("corpus", "message"),
     [
         ("", "no sentence there"),
         ("\n  \n", "no sentence there"),
-        (b"Fine.\nA caf\xe9.\n", r"corpus\.txt: not UTF-8 at 1 place at byte 11 \(line 2\)"),
+        (b"Fine.\nA caf\xe9.\n", r"corpus\.txt, line 2: not UTF-8"),
     ],
 )
 def test_wrong_corpus(tmp_path, corpus, message):
     with pytest.raises(UserError, match=message):
         train(tmp_path, corpus)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus.txt"]
-
-
-def test_an_error_while_reading_keeps_its_message(tmp_path):
-    def sentences():
-        yield "some words"
-        raise UserError("the disk is gone")
-
-    with pytest.raises(UserError, match=r"^the disk is gone$"):
-        train_sentencepiece.train(sentences(), settings_for(tmp_path))
 
 
 def test_output_that_cannot_be_written(tmp_path):

@@ -1,6 +1,5 @@
 """Readers of TSV, SQuAD, RACE and JSON lines: what was written is read; anything else gives one line."""
 
-import collections
 import json
 import pathlib
 
@@ -233,8 +232,7 @@ def documents_of(path: str, **changes) -> list[str]:
     """The texts of the documents of a file, as `split_sentences` reads them."""
     settings = split_sentences.SplitSettings(**{**SPLIT, **changes})
     reader = LineReader(settings.invalid_utf8)
-    counts = collections.Counter()
-    found = split_sentences.read_documents(path, reader, settings, counts)
+    found = split_sentences.read_documents(path, reader, settings)
     return ["\n".join(document.lines) for document in found]
 
 

@@ -7,10 +7,9 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from albert_tf.data_prep.pretraining.line_tokenizer import LineTokenizer
 from albert_tf.serving.in_graph.tokenizer import graph_tokenizer_with_offsets
 from albert_tf.text.tokenizer import MARKER, clean_text, clean_with_origins
-from tests.properties.strategies import FEWER, LINES, SENTENCES, TEXTS
+from tests.properties.strategies import FEWER, SENTENCES, TEXTS
 
 
 @given(TEXTS, st.booleans())
@@ -49,19 +48,6 @@ def test_offsets_ascend_within_the_text_and_cover_what_is_seen(tokenizer, text):
     # A small sigma depends on its neighbors.
     if "Σ" not in text and "Σ" not in unicodedata.normalize("NFKD", text):
         assert seen(covered) == seen(text)
-
-
-@given(lines=st.lists(LINES | SENTENCES.map(lambda text: text.replace("\n", " ")), max_size=8))
-def test_line_by_line_with_a_table_of_words_the_ids_are_the_same(line_tokenizer, tokenizer, lines):
-    ids, lengths = line_tokenizer.encode(lines)
-    expected = tokenizer.encode_batch(lines)
-    assert lengths.tolist() == list(map(len, expected))
-    assert ids.tolist() == [id for row in expected for id in row.tolist()]
-
-
-@pytest.fixture(scope="session")
-def line_tokenizer(tokenizer):
-    return LineTokenizer(tokenizer)
 
 
 @pytest.fixture(scope="session")

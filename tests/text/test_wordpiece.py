@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from albert_tf.core.errors import UserError
-from albert_tf.data_prep.pretraining.line_tokenizer import LineTokenizer
 from albert_tf.text import wordpiece
 from albert_tf.text.masked_text import encode_masked, ids_within_word
 from albert_tf.text.tokenizer import SentencePieceTokenizer, Tokenizer, WordPieceTokenizer
@@ -196,15 +195,6 @@ def test_many_texts_are_one_after_the_other(tokenizer):
         tokenizer.encode(b"bytes")
 
 
-def test_data_preparation_has_the_same_ids(tokenizer):
-    lines = [text for text in TEXTS if "\n" not in text]
-    ids, lengths = LineTokenizer(tokenizer).encode(lines)
-    parts = np.split(ids, np.cumsum(lengths)[:-1])
-    assert [part.tolist() for part in parts] == [tokenizer.encode(line) for line in lines]
-    ids, lengths = LineTokenizer(tokenizer).encode([])
-    assert ids.dtype == np.int32 and len(ids) == len(lengths) == 0
-
-
 def test_ids_and_offsets_are_those_of_tokenizers(vocabulary):
     """What Hugging Face's library computed, recorded (make_wordpiece.py), where its rules are the original's."""
     recorded = json.loads(RECORDED.read_text())
@@ -236,9 +226,7 @@ def test_fifty_thousand_real_lines_have_the_originals_ids(real_data, released):
     assert len(lines) == 50_000
     tokenizer, referee = Tokenizer.from_file(released), Referee(released, lower=True)
     expected = list(map(referee.encode, lines))
-    ids, lengths = LineTokenizer(tokenizer).encode(lines)
-    np.testing.assert_array_equal(lengths, list(map(len, expected)))
-    np.testing.assert_array_equal(ids, np.concatenate(expected))
+    assert [ids.tolist() for ids in tokenizer.encode_batch(lines)] == expected
     for line in lines[::20]:
         assert_spans_hold_the_tokens(tokenizer, referee, line)
 

@@ -5,7 +5,9 @@ worker again, by the runner or when a killed run is resumed; it does nothing if 
 task is a shard, so this step can use at most as many workers as there are shards.
 """
 
+import json
 import logging
+import os
 import re
 import shlex
 from collections.abc import Iterator
@@ -15,11 +17,12 @@ import apache_beam
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineState
 
+from albert_tf.core import files
 from albert_tf.core.errors import UserError
 from albert_tf.core.workers import num_cores
 from albert_tf.data_prep.pretraining import blocks, shards
 from albert_tf.data_prep.pretraining.blocks import Block, Counts, Inputs, Job
-from albert_tf.data_prep.pretraining.plan import InputError, Plan, plan_parts
+from albert_tf.data_prep.pretraining.plan import Plan, plan_parts
 from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
 
 BEAM_RUNNERS = {
@@ -33,7 +36,7 @@ BEAM_RUNNERS = {
 
 def make_with_beam(job: Job, inputs: Inputs) -> tuple[Counts, list[Counts]]:
     """`run.make_here`, on the runner that the settings name."""
-    summary_file = job.work.file("summary.json")
+    summary_file = os.path.join(job.settings.work_folder, "summary.json")
     pipeline = apache_beam.Pipeline(options=pipeline_options(job.settings))
     text_counts = (
         pipeline
@@ -51,9 +54,9 @@ def make_with_beam(job: Job, inputs: Inputs) -> tuple[Counts, list[Counts]]:
         | "AllShards" >> apache_beam.combiners.ToList()
     )
     text = apache_beam.pvalue.AsSingleton(text_counts)
-    _ = made | "Summarize" >> apache_beam.Map(_write_summary, job, summary_file, text)
+    _ = made | "Summarize" >> apache_beam.Map(_write_summary, summary_file, text)
     _run(pipeline)
-    summary = job.work.read_json(summary_file) or {}
+    summary = files.read_json(summary_file)
     return summary["text"], summary["shards"]
 
 
@@ -87,11 +90,9 @@ def _make_shard(planned: tuple[Plan, int], job: Job) -> tuple[int, Counts]:
     return planned[1], shards.make_shard(job, planned)
 
 
-def _write_summary(
-    numbered: list[tuple[int, Counts]], job: Job, path: str, text_counts: Counts
-) -> None:
+def _write_summary(numbered: list[tuple[int, Counts]], path: str, text_counts: Counts) -> None:
     in_order = [counts for _, counts in sorted(numbered, key=lambda shard: shard[0])]
-    job.work.write_json(path, {"text": text_counts, "shards": in_order})
+    files.write_bytes(path, json.dumps({"text": text_counts, "shards": in_order}).encode())
 
 
 def _run(pipeline: apache_beam.Pipeline) -> None:
@@ -101,10 +102,9 @@ def _run(pipeline: apache_beam.Pipeline) -> None:
     except Exception as error:
         # Most runners raise another error whose message contains the text of the worker's error.
         text = f"{type(error).__name__}: {error}".replace("\\n", "\n")
-        match = re.search(r"\b(InputError|UserError): (.*?)(?: \[while running|$)", text, re.M)
+        match = re.search(r"\bUserError: (.*?)(?: \[while running|$)", text, re.M)
         if not match:
             raise
-        error_class = InputError if match[1] == "InputError" else UserError
-        raise error_class(match[2]) from None
+        raise UserError(match[1]) from None
     if state != PipelineState.DONE:
         raise UserError(f"the pipeline ended in state {state}; its runner's log says why")

@@ -13,6 +13,9 @@ A random B (`pretraining_examples.plan_pairs`) comes from the same block. If a b
 part of a book, B comes from another place of this document.
 """
 
+import contextlib
+import json
+import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,20 +24,21 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from albert_tf.core import files
+from albert_tf.core.errors import UserError
+from albert_tf.core.files import OutputFile
 from albert_tf.data.pretraining_examples import (
     LABEL,
     Documents,
     MaskingRule,
     PairRule,
+    Vocabulary,
     combine_seeds,
     plan_pairs,
     seeds_of,
 )
 from albert_tf.data_prep import corpus
-from albert_tf.data_prep.pretraining.line_tokenizer import LineTokenizer
-from albert_tf.data_prep.pretraining.plan import InputError
-from albert_tf.data_prep.pretraining.record_folder import WorkFolder
 from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
+from albert_tf.text.tokenizer import Tokenizer
 
 BLOCK_BYTES = 1 << 20
 
@@ -50,10 +54,28 @@ class Job(NamedTuple):
     """What every process of a run needs."""
 
     settings: PretrainingDataSettings
-    tokenizer: LineTokenizer
-    work: WorkFolder
+    tokenizer: Tokenizer
+    vocabulary: Vocabulary
     pair_rule: PairRule
     masking_rule: MaskingRule
+
+
+def counts_of(job: Job, path: str) -> dict[str, Any] | None:
+    """The counts of a block or shard if an interrupted run has made it already."""
+    return files.read_json(_counts_file(job, path)) if files.exists(path) else None
+
+
+@contextlib.contextmanager
+def writing(job: Job, path: str, counts: dict[str, Any]) -> Iterator[OutputFile]:
+    """A file that gets its name when it is complete, after its counts, which may be filled until then."""
+    with OutputFile(path) as file:
+        yield file
+        counts["bytes"] = file.num_bytes
+        files.write_bytes(_counts_file(job, path), json.dumps(counts).encode())
+
+
+def _counts_file(job: Job, path: str) -> str:
+    return os.path.join(job.settings.work_folder, os.path.basename(path) + ".json")
 
 
 class Span(NamedTuple):
@@ -170,14 +192,11 @@ def store_block(job: Job, block: Block) -> dict[str, Any]:
       UserError: a line is not UTF-8 and `--invalid_utf8=error`, or the disk is full.
     """
     path = _block_file(job, block.number)
-    if counts := job.work.counts_of(path):
+    if counts := counts_of(job, path):
         return counts
     text = read_block(block, job.settings.invalid_utf8)
     if text.invalid_lines and job.settings.invalid_utf8 == "error":
-        raise InputError(
-            f"{corpus.place_of(*text.invalid_lines[0])}: not UTF-8 ({len(text.invalid_lines)} such lines near there);"
-            " --invalid_utf8=replace reads on"
-        )
+        raise UserError(corpus.not_utf8(corpus.place_of(*text.invalid_lines[0])))
     documents = as_documents(job.tokenizer, text.sentences, text.documents)
     numbers = range(job.settings.dupe_factor)
     passes = [plan_pass(job, documents, block.number, number) for number in numbers]
@@ -197,7 +216,7 @@ def store_block(job: Job, block: Block) -> dict[str, Any]:
         # The block's number, so that the first of all such lines can be found.
         "first_invalid_line": [[block.number, *line] for line in text.invalid_lines[:1]],
     }
-    with job.work.writing(path, counts) as file:
+    with writing(job, path, counts) as file:
         np.save(file, documents.ids)
         np.save(file, np.cumsum([0, *map(len, all_pairs)]))
         file.write(np.concatenate(all_pairs).tobytes())
@@ -239,19 +258,22 @@ def stored_pairs(
 
 
 def _block_file(job: Job, index: int) -> str:
-    return job.work.file(f"block-{index:06d}")
+    return os.path.join(job.settings.work_folder, f"block-{index:06d}")
 
 
 def as_documents(
-    tokenizer: LineTokenizer, sentences: list[str], document_numbers: list[int]
+    tokenizer: Tokenizer, sentences: list[str], document_numbers: list[int]
 ) -> Documents:
     """Tokenizes and joins sentences; sentences without any token are left out."""
-    ids, lengths = tokenizer.encode(sentences)
+    ids_of_sentences = tokenizer.encode_batch(sentences)
+    lengths = np.array([*map(len, ids_of_sentences)], np.int64)
     numbers = np.array(document_numbers, np.int64)[lengths > 0]
     starts = np.flatnonzero(np.diff(numbers, prepend=-1))
     ids_type = np.uint16 if tokenizer.vocab_size <= 1 << 16 else np.int32
     return Documents(
-        ids=ids.astype(ids_type),
+        ids=np.concatenate(
+            [np.empty(0, ids_type), *ids_of_sentences], dtype=ids_type, casting="unsafe"
+        ),
         sentence_offsets=np.concatenate([[0], np.cumsum(lengths[lengths > 0])]).astype(np.int64),
         document_offsets=np.append(starts, len(numbers)).astype(np.int64),
     )

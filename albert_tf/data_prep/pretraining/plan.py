@@ -2,8 +2,8 @@
 
 A *unit* is one pass through a block (there are `dupe_factor` passes), or a fraction of a pass if the corpus is small.
 All units are shuffled and distributed over *parts* of about 128 MiB of records each. A shard is one part, or several
-consecutive parts. So the passes through a document end up in different parts, and a part mixes about 64 units from the
-whole corpus.
+consecutive parts if `num_shards` asks for few large ones. So the passes through a document end up in different parts,
+and a part mixes about 64 units from the whole corpus.
 
 A plan depends only on the text, the settings and the seed, never on the number of workers.
 """
@@ -24,10 +24,6 @@ PART_BYTES = 128 << 20
 SMALL_PART_EXAMPLES = 2000  # in the smaller parts of a small corpus, so that all cores have work
 MAX_SMALL_PARTS = 64
 UNITS_OF_PART = 64
-
-
-class InputError(UserError):
-    """The text is wrong, so intermediate results made from it must not be used again."""
 
 
 class Plan(NamedTuple):
@@ -76,10 +72,10 @@ def plan_parts(settings: PretrainingDataSettings, text_counts: Mapping[str, Any]
       UserError: there are no examples, or fewer than files.
     """
     if not text_counts.get("sentences"):
-        raise InputError(f"--input_file={settings.input_file}: holds no text")
+        raise UserError(f"--input_file={settings.input_file}: holds no text")
     num_examples = text_counts["examples"]
     if not num_examples:
-        raise InputError(
+        raise UserError(
             f"--input_file={settings.input_file}: no document has two sentences, or one of two words"
         )
     num_slots = settings.max_predictions_per_seq * (1 + settings.do_permutation)
@@ -90,7 +86,7 @@ def plan_parts(settings: PretrainingDataSettings, text_counts: Mapping[str, Any]
     num_shards = len(settings.output_files) or settings.num_shards or wanted
     if num_shards > num_examples:
         flag = "output_file" if settings.output_file else "num_shards"
-        raise InputError(
+        raise UserError(
             f"--{flag}: the text gives {num_examples} examples, too few for {num_shards} files"
         )
     num_parts = math.ceil(wanted / num_shards) * num_shards

@@ -6,18 +6,21 @@ memory does not depend on the corpus: about 200 MB for each process. There are t
 1. `blocks.store_block` tokenizes each block of the text, plans its pairs, and stores and counts both.
 2. The counts determine the parts and shards (`plan.py`). `shards.make_shard` takes the examples of a shard from the
    stored blocks, shuffles them and writes their records.
-3. `RecordFolder.finish` writes the metadata.
+3. `create_pretraining_data` writes the metadata.
 
 An engine calls the functions of the first two steps: the one below with processes of this machine, `beam.py` with
 Apache Beam. The result is the same, because every block, shard and random number depends only on the text, the settings
 and the seed.
+
+A block or shard is complete or absent. The same command therefore continues an interrupted run: it makes what is
+missing. Until the end, the folder contains `.unfinished`, with the settings of the run and the blocks.
 """
 
 import contextlib
 import logging
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import albert_tf
@@ -25,27 +28,22 @@ from albert_tf.core import files
 from albert_tf.core.errors import UserError
 from albert_tf.core.locks import locked
 from albert_tf.core.workers import Workers
-from albert_tf.data.pretraining_examples import (
-    Vocabulary,
-    masking_rule,
-    pair_rule,
-)
-from albert_tf.data.record_formats.base import add_counts
+from albert_tf.data.pretraining_examples import Vocabulary, masking_rule, pair_rule
+from albert_tf.data.record_formats.base import METADATA_FILE, add_counts
 from albert_tf.data_prep import corpus
 from albert_tf.data_prep.pretraining import blocks, shards
 from albert_tf.data_prep.pretraining.blocks import Counts, Inputs, Job
-from albert_tf.data_prep.pretraining.line_tokenizer import LineTokenizer
-from albert_tf.data_prep.pretraining.plan import InputError, Plan, plan_parts
-from albert_tf.data_prep.pretraining.record_folder import RecordFolder, WorkFolder
+from albert_tf.data_prep.pretraining.plan import plan_parts
 from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
 from albert_tf.text.tokenizer import Tokenizer
 
 PROGRAM = "create_pretraining_data"
+_OF_SHARD = ("file", "examples", "records", "bytes")  # entries of a shard in the metadata
 _OF_FILE = ("file", "examples", "bytes")  # counts of a shard that are not among those of the run
 
 
 def create_pretraining_data(settings: PretrainingDataSettings) -> tuple[dict[str, Any], bool]:
-    """Makes the records that the settings describe, or resumes an interrupted run.
+    """Makes the records that the settings describe, or those that an interrupted run did not make.
 
     Returns:
       The content of `metadata.json`, and whether all records existed before.
@@ -54,31 +52,25 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> tuple[dict[str
       UserError: the input is missing, empty or not UTF-8, the folder contains other records, or the disk is full.
     """
     make_shards = make_here if settings.runner == "local" else _beam_engine()
-    folder = RecordFolder(settings.folder)
-    tokenizer = Tokenizer.from_file(settings.vocabulary_file, **settings.cleaning)
-    vocabulary = Vocabulary(
-        is_word_start=tokenizer.word_starts(settings.word_start_rule),
-        cls_id=tokenizer.cls_id,
-        sep_id=tokenizer.sep_id,
-        mask_id=tokenizer.mask_id,
-    )
-    job = _make_job(settings, tokenizer, vocabulary, folder.work)
-    identity = _identity(settings, tokenizer, vocabulary)
+    job = _make_job(settings)
     inputs, modified = corpus.inputs_of(settings.input_file)
-    identity["input_files"] = inputs
-    unchanged = {"modified_nanoseconds": modified}
+    identity = _identity(job, inputs)
     with locked(settings.folder, "output_dir" if settings.output_dir else "output_file"):
-        if metadata := folder.open(identity, unchanged):
+        if metadata := _finished(settings.folder, identity):
+            files.remove(settings.work_folder)  # of a run that was killed at the very end
             return metadata, True
-        if folder.is_resumed:
-            corpus.print_note(PROGRAM, f"resuming the run in {folder.path}")
-        try:
-            text_counts, counts_of_shards = make_shards(job, inputs)
-        except InputError:
-            files.remove(folder.work.path)
-            raise
-        counts = _total(text_counts, counts_of_shards)
-        return folder.finish(counts, counts_of_shards), False
+        _begin(settings, {**identity, "modified_nanoseconds": modified})
+        text_counts, counts_of_shards = make_shards(job, inputs)
+        metadata = {
+            **identity,
+            "num_shards": len(counts_of_shards),
+            "counts": _total(text_counts, counts_of_shards),
+            "shards": [{name: counts[name] for name in _OF_SHARD} for counts in counts_of_shards],
+        }
+        path = os.path.join(settings.folder, METADATA_FILE)
+        files.write_bytes(path, files.json_bytes(metadata))
+        files.remove(settings.work_folder)
+    return metadata, False
 
 
 # --- The engines.
@@ -91,45 +83,20 @@ def make_here(job: Job, inputs: Inputs) -> tuple[Counts, list[Counts]]:
       The sum of the counts of all blocks, and the counts of each shard.
     """
     shards.compile_functions(job)
-    with Workers(job.settings.num_workers, job) as workers:
-        text_counts = _store_blocks(workers, inputs)
-        plan = plan_parts(job.settings, text_counts)
-        with corpus.show_progress("making", text_counts["examples"], "examples") as progress:
-            made, num_examples = [], 0
-            for counts in _shards(job, workers, plan):
-                made.append(counts)
-                num_examples += counts["examples"]
-                progress.update(num_examples)
-        return text_counts, made
-
-
-def _store_blocks(workers: Workers, inputs: Inputs) -> Counts:
-    total = blocks.sum_counts([])
     num_bytes = sum(file["bytes"] for file in inputs)
-    with corpus.show_progress("tokenizing", num_bytes, "bytes") as progress:
-        for counts in workers.map(blocks.store_block, blocks.blocks_of(inputs)):
-            total = blocks.sum_counts([total, counts])
-            shown = {key: f"{total[key]:,}" for key in ("documents", "tokens")}
-            progress.update(total["text_bytes"], shown)
-    return total
-
-
-def _shards(job: Job, workers: Workers, plan: Plan) -> Iterator[Counts]:
-    """The counts of the shards. If a shard has several parts, workers make these separately; then they are joined."""
-    all_shards = range(plan.num_shards)
-    if plan.num_parts == plan.num_shards:
-        yield from workers.map(shards.make_shard, [(plan, shard) for shard in all_shards])
-        return
-    is_missing = [
-        not job.work.counts_of(job.settings.shard_path(shard, plan.num_shards))
-        for shard in all_shards
-    ]
-    missing = [part for shard in all_shards if is_missing[shard] for part in plan.parts_of(shard)]
-    parts = workers.map(shards.make_part, [(plan, part) for part in missing])
-    for shard in all_shards:
-        for _ in plan.parts_of(shard) if is_missing[shard] else ():
-            next(parts)
-        yield shards.make_shard(job, (plan, shard))
+    text_counts, made = blocks.sum_counts([]), []
+    with Workers(job.settings.num_workers, job) as workers:
+        with corpus.show_progress("tokenizing", num_bytes, "B") as progress:
+            for counts in workers.map(blocks.store_block, blocks.blocks_of(inputs)):
+                text_counts = blocks.sum_counts([text_counts, counts])
+                progress.update(counts["text_bytes"])
+        plan = plan_parts(job.settings, text_counts)
+        planned = [(plan, shard) for shard in range(plan.num_shards)]
+        with corpus.show_progress("making", text_counts["examples"], " examples") as progress:
+            for counts in workers.map(shards.make_shard, planned):
+                made.append(counts)
+                progress.update(counts["examples"])
+    return text_counts, made
 
 
 def _beam_engine():
@@ -161,38 +128,85 @@ def quiet_imports() -> Iterator[None]:
 # --- The beginning and the end of a run.
 
 
-def _identity(
-    settings: PretrainingDataSettings, tokenizer: Tokenizer, vocabulary: Vocabulary
-) -> dict[str, Any]:
-    """The values that must be equal for a run to be resumed; they are the first entries of the metadata.
+def _make_job(settings: PretrainingDataSettings) -> Job:
+    """What every process needs."""
+    tokenizer = Tokenizer.from_file(settings.vocabulary_file, **settings.cleaning)
+    special_ids = tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id
+    vocabulary = Vocabulary(tokenizer.word_starts(settings.word_start_rule), *special_ids)
+    values = settings.to_dict()
+    pairs = pair_rule(vocabulary.is_word_start, values)
+    return Job(settings, tokenizer, vocabulary, pairs, masking_rule(vocabulary, values))
 
-    The files of the input are added to them.
-    """
+
+def _identity(job: Job, inputs: Inputs) -> dict[str, Any]:
+    """The values that must be equal for a run to be continued; they are the first entries of the metadata."""
+    settings = job.settings
     # The metadata has these under other names: requested_shards, file_names and sentence_task.
     renamed = ("num_shards", "output_file", "random_next_sentence")
     names = [name for name in settings.names(changes_results=True) if name not in renamed]
+    # The reader needs it to mask tokens.
+    vocabulary = {"vocabulary": job.vocabulary.to_json()} if settings.masking == "dynamic" else {}
     return {
         **{name: getattr(settings, name) for name in names},
         "requested_shards": settings.num_shards,
         "file_names": [os.path.basename(path) for path in settings.output_files],
-        "vocab_size": tokenizer.vocab_size,
-        "spm_sha256": tokenizer.sha256,
-        # The reader needs it to mask tokens.
-        **({"vocabulary": vocabulary.to_json()} if settings.masking == "dynamic" else {}),
+        "vocab_size": job.tokenizer.vocab_size,
+        "spm_sha256": job.tokenizer.sha256,
+        **vocabulary,
         "version": albert_tf.__version__,
+        "input_files": inputs,
     }
 
 
-def _make_job(
-    settings: PretrainingDataSettings,
-    tokenizer: Tokenizer,
-    vocabulary: Vocabulary,
-    work: WorkFolder,
-) -> Job:
-    """What every process needs; `work` is opened before the processes start."""
-    values = settings.to_dict()
-    pairs = pair_rule(vocabulary.is_word_start, values)
-    return Job(settings, LineTokenizer(tokenizer), work, pairs, masking_rule(vocabulary, values))
+def _finished(folder: str, identity: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The metadata of the folder's records, which must have been made with the same settings; None without metadata."""
+    path = os.path.join(folder, METADATA_FILE)
+    if not files.exists(path):
+        return None
+    metadata = files.read_json(path)
+    _check_equal(folder, metadata, identity)
+    for shard in metadata["shards"]:
+        shard_path = os.path.join(folder, shard["file"])
+        status = files.status(shard_path)
+        if not status or status.length != shard["bytes"]:
+            raise UserError(
+                f"{shard_path}: is missing or was changed; empty the folder to make all again"
+            )
+    return metadata
+
+
+def _begin(settings: PretrainingDataSettings, state: Mapping[str, Any]) -> None:
+    """Starts a run in its folder, or continues one that was interrupted.
+
+    Raises:
+      UserError: the folder contains records of another run.
+    """
+    folder, state_file = settings.folder, os.path.join(settings.work_folder, "settings.json")
+    earlier = files.read_json(state_file) if files.exists(state_file) else None
+    if earlier == state:
+        corpus.print_note(PROGRAM, f"resuming the run in {folder}")
+        return
+    for name in files.names_in(folder) if files.is_folder(folder) else ():
+        if name.endswith((".tfrecord", ".tfrecord.gz")) or name in state["file_names"]:
+            if earlier:
+                _check_equal(folder, earlier, state)
+            raise UserError(
+                f"{folder}: holds other records ({name}); give another folder, or empty it"
+            )
+    files.remove(settings.work_folder)
+    files.write_bytes(state_file, files.json_bytes(state))
+
+
+def _check_equal(folder: str, found: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+    """Raises a UserError that names the first value that differs."""
+    for key, value in expected.items():
+        if found.get(key) != value:
+            difference = f"{key} was {found.get(key)}, is {value}"
+            if key in ("input_files", "modified_nanoseconds"):
+                difference = "--input_file named other files, or they have changed"
+            raise UserError(
+                f"{folder}: holds records of another run: {difference}; give another folder"
+            )
 
 
 def _total(text_counts: Counts, counts_of_shards: Sequence[Counts]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import dataclasses
 import os
 import shlex
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Set
 from typing import Any
 
 from albert_tf.core import files
@@ -121,7 +121,7 @@ class PretrainingDataSettings(VocabularySettings, TextSettings):
     )
     pipeline_options: str = setting(
         "",
-        "Options of Beam and of the runner, as on a command line; they can also be given after --.",
+        "Options of Beam and of the runner, as on a command line.",
         changes_results=False,
     )
 
@@ -159,19 +159,24 @@ class PretrainingDataSettings(VocabularySettings, TextSettings):
         if self.runner not in ("local", "direct") and self.num_workers:
             self.refuse(
                 "num_workers",
-                f"contradicts --runner={self.runner}, whose workers are set by its own options, after --",
+                f"contradicts --runner={self.runner}, whose workers are set by --pipeline_options",
             )
         try:
             options = shlex.split(self.pipeline_options)
         except ValueError as error:
             self.refuse("pipeline_options", f"cannot be split into options ({error})")
         if any(option.split("=")[0] == "--runner" for option in options):
-            self.refuse("runner", "must come before --")
+            self.refuse("pipeline_options", "must not contain --runner, which is a flag of its own")
 
     @property
     def folder(self) -> str:
         """The folder of the records."""
         return self.output_dir or os.path.dirname(next(iter(self.output_files), "")) or "."
+
+    @property
+    def work_folder(self) -> str:
+        """The folder of a run's intermediate files."""
+        return os.path.join(self.folder, ".unfinished")
 
     @property
     def output_files(self) -> list[str]:
@@ -190,19 +195,3 @@ class PretrainingDataSettings(VocabularySettings, TextSettings):
 def dynamic_defaults(flags: Mapping[str, Any], given: Set[str] = frozenset()) -> Mapping[str, Any]:
     """Defaults with --masking=dynamic: masks differ in each epoch without several passes through the text."""
     return {"dupe_factor": 1} if flags["masking"] == "dynamic" else {}
-
-
-def with_pipeline_options(arguments: Sequence[str]) -> list[str]:
-    """A command line in which the arguments after -- are the value of --pipeline_options.
-
-    Example:
-      ["x.py", "--runner=flink", "--", "--parallelism=8"]
-      -> ["x.py", "--runner=flink", "--pipeline_options=--parallelism=8"]
-    """
-    if "--" not in arguments:
-        return list(arguments)
-    place = list(arguments).index("--")
-    name = "--pipeline_options="
-    before = [argument for argument in arguments[:place] if not argument.startswith(name)]
-    given = [text.removeprefix(name) for text in arguments[:place] if text.startswith(name)]
-    return [*before, name + " ".join([*given, shlex.join(arguments[place + 1 :])])]

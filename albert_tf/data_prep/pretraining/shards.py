@@ -6,13 +6,11 @@ number of workers or their speed.
 
 import itertools
 import os
-import shutil
 import zlib
 from typing import Any
 
 import numpy as np
 
-from albert_tf.core import files
 from albert_tf.core.files import OutputFile
 from albert_tf.data.pretraining_examples import (
     A_END,
@@ -28,7 +26,14 @@ from albert_tf.data.pretraining_examples import (
 )
 from albert_tf.data.record_formats import FORMATS
 from albert_tf.data.record_formats.base import add_counts
-from albert_tf.data_prep.pretraining.blocks import Job, as_documents, plan_pass, stored_pairs
+from albert_tf.data_prep.pretraining.blocks import (
+    Job,
+    as_documents,
+    counts_of,
+    plan_pass,
+    stored_pairs,
+    writing,
+)
 from albert_tf.data_prep.pretraining.plan import Plan
 
 BATCH_RECORDS = 256  # made and encoded together: about 1 MB
@@ -49,40 +54,13 @@ def make_shard(job: Job, planned: tuple[Plan, int]) -> dict[str, Any]:
     """Makes a shard, unless it is complete already; returns its counts."""
     plan, shard = planned
     path = job.settings.shard_path(shard, plan.num_shards)
-    named = {"file": os.path.basename(path)}
-    if counts := job.work.counts_of(path):
-        return {**counts, **named}
-    counts = {}
-    parts = {part: _part_file(job, part) for part in plan.parts_of(shard)}
-    with job.work.writing(path, counts) as output:
-        for part, part_file in parts.items():
-            if counts_of_part := job.work.counts_of(part_file):
-                # Both TFRecord and gzip files may be joined.
-                with files.errors_named(part_file, "read"), files.open_binary(part_file) as file:
-                    shutil.copyfileobj(file, output, 1 << 20)
-                del counts_of_part["bytes"]
-                add_counts(counts, counts_of_part)
-            else:
-                _write_part(job, plan, part, output, counts)
-    if len(parts) > 1:
-        for part_file in parts.values():
-            job.work.remove_file(part_file)
-    return {**counts, **named}
-
-
-def make_part(job: Job, planned: tuple[Plan, int]) -> int:
-    """Makes a part of a shard for `make_shard`, unless it is complete already; returns its number of examples."""
-    plan, part = planned
-    path = _part_file(job, part)
-    counts = job.work.counts_of(path) or {}
+    counts = counts_of(job, path)
     if not counts:
-        with job.work.writing(path, counts) as output:
-            _write_part(job, plan, part, output, counts)
-    return counts["examples"]
-
-
-def _part_file(job: Job, part: int) -> str:
-    return job.work.file(f"part-{part:06d}")
+        counts = {}
+        with writing(job, path, counts) as output:
+            for part in plan.parts_of(shard):  # both TFRecord and gzip files may be joined
+                _write_part(job, plan, part, output, counts)
+    return {**counts, "file": os.path.basename(path)}
 
 
 def _write_part(

@@ -11,7 +11,7 @@ from albert_tf.core.errors import UserError
 from albert_tf.data.record_formats import record_writer
 from albert_tf.data_prep.pretraining import blocks, plan
 from albert_tf.data_prep.pretraining.run import quiet_imports
-from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings, with_pipeline_options
+from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
 from tests.data_prep.test_create_pretraining_data import contents, metadata_of, records_of
 from tests.helpers import ROOT, made_up_text
 
@@ -112,7 +112,10 @@ def test_two_worker_processes(tmp_path, spm_model_file):
     run = [sys.executable, "-m", "data_prep.create_pretraining_data", *flags]
     direct = [f"--output_dir={tmp_path / 'direct'}", "--runner=direct", "--num_workers=2"]
     result = subprocess.run(
-        [*run, *direct, "--", "--job_name=two"], cwd=ROOT, capture_output=True, text=True
+        [*run, *direct, "--pipeline_options=--job_name=two"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
     )
     assert result.returncode == 0, result.stderr
     subprocess.run([*run, f"--output_dir={tmp_path / 'local'}"], cwd=ROOT, check=True)
@@ -170,15 +173,14 @@ def test_remote_paths_give_the_same_files(make, tmp_path, text_folder, spm_model
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (b"Kalo.\nUn\xff lo.\n", r"^\S+wrong.txt, line 2: not UTF-8 \(1 such .*=replace reads on$"),
+        (b"Kalo.\nUn\xff lo.\n", r"^\S+wrong.txt, line 2: not UTF-8;.*=replace reads on$"),
         (b"\n \n", r"wrong.txt: holds no text$"),
     ],
 )
-def test_an_error_of_a_worker_is_one_line_and_leaves_nothing(make, tmp_path, text, message):
+def test_an_error_of_a_worker_is_one_line(make, tmp_path, text, message):
     (tmp_path / "wrong.txt").write_bytes(text)
     with pytest.raises(UserError, match=message):
         make(input_file=str(tmp_path / "wrong.txt"))
-    assert not (tmp_path / "records").exists()
 
 
 @pytest.mark.parametrize(
@@ -188,20 +190,13 @@ def test_an_error_of_a_worker_is_one_line_and_leaves_nothing(make, tmp_path, tex
         ({"runner": "flink", "num_workers": 2}, "--num_workers contradicts --runner=flink"),
         ({"runner": "dataflow"}, "--output_dir must be remote with --runner=dataflow"),
         ({"pipeline_options": "--a='"}, "--pipeline_options cannot be split .*quotation"),
-        ({"pipeline_options": "--runner=x"}, "--runner must come before --"),
+        ({"pipeline_options": "--runner=x"}, "--pipeline_options must not contain --runner"),
     ],
 )
 def test_contradictory_flags(changes, message):
     values = {"input_file": "x", "output_dir": "y", "num_workers": 0, "runner": "direct"}
     with pytest.raises(UserError, match=message):
         PretrainingDataSettings(**{**values, **changes})
-
-
-def test_options_after_two_dashes():
-    split = with_pipeline_options
-    assert split(["x", "--runner=local"]) == ["x", "--runner=local"]
-    after = split(["x", "--runner=flink", "--pipeline_options=--a", "--", "--b=c d", "--e"])
-    assert after == ["x", "--runner=flink", "--pipeline_options=--a '--b=c d' --e"]
 
 
 @needs_beam
@@ -243,7 +238,7 @@ def test_without_beam(tmp_path, spm_model_file):
 
 
 def test_only_other_runners_import_beam():
-    code = "import sys, data_prep.create_pretraining_data; print('apache_beam' in sys.modules)"
+    code = "import sys, albert_tf.data_prep.create_pretraining_data; print('apache_beam' in sys.modules)"
     assert run_code(code).stdout == "False\n"
 
 

@@ -1,0 +1,11 @@
+"""Starts albert_tf/data_prep/sample_corpus.py; --help explains it."""
+
+import pathlib
+import sys
+
+sys.path[0] = str(pathlib.Path(__file__).parents[1])  # the checkout, which need not be installed
+
+if __name__ == "__main__":
+    from albert_tf.data_prep.sample_corpus import run
+
+    run()
