@@ -1,10 +1,10 @@
-"""Makes a corpus, and a text classification task, from the documentation in the installed Python packages.
+"""Makes a corpus and a task from the documentation of packages.
 
     albert-tf data sample_corpus --output_file=corpus.txt --task_dir=packages
 
-Every machine has this text, and no network is needed. Modules are read, never imported. The documentation of a module
-is one document; code, tables, lists and repeated sentences are dropped. In the task, a passage of two sentences has the
-name of the package that it documents as its label.
+Every machine has this text, that of the installed Python packages, and no network is needed. Modules are read, never
+imported. The documentation of a module is one document; code, tables, lists and repeated sentences are dropped. In the
+task, a passage of two sentences has the name of the package that it documents as its label.
 """
 
 import ast
@@ -110,21 +110,25 @@ def read_module(_shared: None, module: tuple[str, str]) -> list[str]:
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return []
     nodes = [node for node in ast.walk(tree) if isinstance(node, _DOCUMENTED)]
-    paragraphs = [text for node in nodes for text in (ast.get_docstring(node) or "").split("\n\n")]
-    sentences = itertools.chain.from_iterable(map(prose_of, paragraphs))
-    return list(dict.fromkeys(sentences))
+    docstrings = [ast.get_docstring(node) or "" for node in nodes]
+    return list(dict.fromkeys(itertools.chain.from_iterable(map(prose_of, docstrings))))
 
 
-def prose_of(paragraph: str) -> list[str]:
-    """The sentences of a paragraph of a docstring, without markup; none of code, lists and tables.
+def prose_of(docstring: str) -> list[str]:
+    """The sentences of a docstring, without markup; none of code and tables.
 
     Example:
-      "Returns the `sum`, as an\\nint. See x[0]." -> ["Returns the sum, as an int."]
+      "Returns the `sum`, as an\nint. See x[0].\n\n>>> 1" -> ["Returns the sum, as an int."]
     """
-    if re.search(r"^\s|>>>|::|^[-=]{3}", paragraph, re.MULTILINE):
-        return []
-    text = _MARKUP.sub("", " ".join(paragraph.split()))
-    return [sentence for sentence in split_paragraph(text) if _PROSE.fullmatch(sentence)]
+    sentences = []
+    # A paragraph is lines of the same indentation.
+    for _, lines in itertools.groupby(
+        docstring.split("\n"), lambda line: re.match(r"\s*", line)[0]
+    ):
+        text = _MARKUP.sub("", " ".join(" ".join(lines).split()))
+        if ">>>" not in text:
+            sentences += [part for part in split_paragraph(text) if _PROSE.fullmatch(part)]
+    return sentences
 
 
 def make_task(documents: Mapping[str, Sequence[str]]) -> dict[str, bytes]:

@@ -15,7 +15,7 @@ GEOMETRY = '''
 Every shape knows its :func:`area`, and can be moved.  All angles are ``float``
 values in *radians*.
 
-    This sentence is code, although it reads like text.
+    this(is_code).and_so_on.
 
 >>> area(Square(3))
 This is what the interpreter answers.
