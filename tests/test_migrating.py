@@ -7,10 +7,13 @@ import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
+from albert_tf import AlbertForPreTraining, Tokenizer, save_pretrained
 from albert_tf.core import original_flags
-from tests.helpers import ROOT
+from tests.helpers import ROOT, TINY
+from tests.text.texts import write_vocabulary
 
 # The flags of the original's programs, and our program for each.
 ORIGINAL = {
@@ -83,3 +86,19 @@ def test_the_guide_lists_every_flag_of_the_original():
     text = (ROOT / "docs" / "migrating.md").read_text()
     for name in {name for names in ORIGINAL.values() for name in names.split()}:
         assert f"`{name}`" in text, name
+
+
+def test_the_code_for_models_of_transformers_runs(tmp_path):
+    """With a small model of a BERT's shape and its WordPiece vocabulary."""
+    vocabulary = write_vocabulary(tmp_path / "vocab.txt")
+    size = Tokenizer.from_file(vocabulary).vocab_size
+    shape = {"embedding_size": TINY.hidden_size, "share_parameters": "none", "vocab_size": size}
+    model = AlbertForPreTraining(TINY.replace(**shape), seed=3)
+    save_pretrained(model, tmp_path / "model", spm_model_file=vocabulary)
+    page = (ROOT / "docs" / "migrating.md").read_text()
+    [code] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    values: dict = {}
+    exec(re.sub(r'"hf:google-bert.*?"', repr(str(tmp_path / "model")), code), values)
+    expected = model(values["tokenizer"](values["texts"]))["sequence_output"]
+    np.testing.assert_allclose(values["hidden"], expected, atol=1e-6)
+    assert values["model"].config.labels == ("bad", "good")
