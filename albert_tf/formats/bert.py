@@ -38,7 +38,9 @@ _PARTS = {
     "cls.seq_relationship": "sop_classifier.classifier",
 }
 _LAYER = re.compile(r"bert\.encoder\.layer\.(\d+)\.(.+)\.(\w+)")
-_ALBERT_LAYER = re.compile(r"albert\.encoder\.albert_layer_groups\.(\d+)\.albert_layers\.0\.(.+)\.(\w+)")
+_ALBERT_LAYER = re.compile(
+    r"albert\.encoder\.albert_layer_groups\.(\d+)\.albert_layers\.0\.(.+)\.(\w+)"
+)
 
 
 def is_bert(config: AlbertConfig) -> bool:
@@ -53,7 +55,9 @@ def with_albert_sizes(values: Mapping[str, Any], source: str) -> dict[str, Any]:
     """The values of a BERT's configuration file, as those of an ALBERT's."""
     for name, expected in _EXPECTED.items():
         if (value := values.get(name, expected)) != expected:
-            raise UserError(f"{source}: {name} is {shortened(value)}, expected {expected}: it is no encoder")
+            raise UserError(
+                f"{source}: {name} is {shortened(value)}, expected {expected}: it is no encoder"
+            )
     if rate := values.get("classifier_dropout"):
         values = {**values, "classifier_dropout_prob": rate}
     layers = values.get("num_hidden_layers")

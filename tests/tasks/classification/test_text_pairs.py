@@ -19,7 +19,6 @@ from albert_tf.tasks.classification.text_pairs import (
     mean_of_windows,
 )
 from albert_tf.tasks.classification.tsv import find_labels, read_own
-from albert_tf.tasks.sequences import cut_report
 from albert_tf.text.sequences import kept_lengths
 from albert_tf.text.tokenizer import Tokenizer
 from tests.helpers import train_spm
@@ -72,21 +71,6 @@ def test_kept_lengths_equal_dropping_token_by_token():
         while a + b > room:  # the original's rule
             a, b = (a - 1, b) if a > b else (a, b - 1)
         assert kept_lengths(num_a, num_b, length) == (a, b), (num_a, num_b, length)
-
-
-def test_the_beginning_of_each_text_is_kept(tokenizer):
-    table = features_of(tokenizer, [TextExample("0", WORDS[0], WORDS[1])], max_seq_length=12)
-    first, second = map(tokenizer.encode, WORDS[:2])
-    assert min(len(first), len(second)) > 5
-    assert table.sequence("input_ids", 0).tolist() == [2, *first[:5], 3, *second[:4], 3]
-
-
-def test_a_report_counts_what_a_limit_cuts():
-    lengths = np.array([5] * 18 + [33, 34])
-    report = "20 texts, 1 of them (5 %) cut at --max_seq_length=33; 95 % have at most 33 tokens"
-    assert cut_report(lengths, "max_seq_length", 33) == report
-    report = "20 pairs, none of them cut at --max_seq_length=34; 95 % have at most 33 tokens"
-    assert cut_report(lengths, "max_seq_length", 34, "pairs") == report
 
 
 def test_labels_and_scores_are_columns(tokenizer):
@@ -147,12 +131,6 @@ def test_labels_in_lists_need_no_separator(tmp_path):
     assert [example.label for example in found] == [(1, 1, 0), (0, 0, 0), (1, 0, 1)]
     with pytest.raises(UserError, match=r"own.jsonl:1: expected a text, got a list of 2"):
         own(path, label_column="y", labels=labels)
-
-
-def test_rows_without_text_are_counted(tmp_path, capsys):
-    path = write(tmp_path / "own.csv", 'text,b\n"",x\n a,y\n" ",z\n')
-    assert len(own(path, text_columns=["text", "b"])) == 3
-    assert capsys.readouterr().out.endswith("2 of 3 rows have no text in column 'text'\n")
 
 
 WRONG = {  # the column of labels -> what the line says about it

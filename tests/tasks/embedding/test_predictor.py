@@ -92,12 +92,6 @@ def test_a_pretrained_model_embeds_with_the_mean_of_its_tokens(tiny_pretrained):
     np.testing.assert_allclose(mean({"input_ids": ids})["embedding"], expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("texts", ["anna", [3], b"anna", None, {"anna": 1}])
-def test_what_is_no_list_of_texts_is_named(embedder, texts):
-    with pytest.raises(UserError, match="expected a list of texts; got"):
-        embedder.embed(texts)
-
-
 def test_an_export_has_the_vectors_of_strings_and_the_servers_route(folder, embedder, tmp_path):
     path = export_model(str(folder), str(tmp_path / "served"), warmup=False)
     model = exports.load(path)
@@ -166,16 +160,6 @@ def test_another_model_or_length_has_another_hash(embedder, folder, tiny_pretrai
     models = [embedder, load_predictor(folder, max_seq_length=9), load_predictor(tiny_pretrained)]
     assert len({searching.model_hash(model) for model in models}) == 3
     assert searching.model_hash(load_predictor(folder)) == searching.model_hash(embedder)
-
-
-def test_a_corpus_that_cannot_be_written_beside_is_searched(embedder, corpus, monkeypatch, capsys):
-    def write(path, content):
-        raise OSError(30, "Read-only file system", path)
-
-    monkeypatch.setattr(searching.files, "write_bytes", write)
-    found = searching.Search(embedder, str(corpus), *read_corpus(str(corpus)))
-    assert len(found.predict(["a"])[0]["results"]) == 6
-    assert "cannot be written, so it is made again" in capsys.readouterr().err
 
 
 def test_a_reranker_orders_the_best(embedder, reranker, corpus):

@@ -85,7 +85,7 @@ def test_answers_are_optional_for_predictions(tmp_path):
 
 
 WRONG = {
-    "not_json": ('{"article": ', r"high/7.txt: not JSON \(.*char"),
+    "not_json": ('{"article": ', r"high/7.txt: not .*JSON .*char"),
     "list": ([BIRD], "high/7.txt: expected a JSON object"),
     "no_answers": (without(BIRD, "answers"), "high/7.txt: is not a passage .*KeyError: 'answers'"),
     "questions_string": ({**BIRD, "questions": "What?"}, "is not a passage of RACE"),
@@ -169,29 +169,6 @@ def test_the_article_is_cut_at_its_end_to_fit(tokenizer):
         end = np.flatnonzero(ids == tokenizer.sep_id)[0]
         assert cut.tolist() == [*ids[: end - missing], *ids[end:]]
     assert table.lengths[0] == length
-
-
-def test_of_question_and_option_the_end_is_kept(tokenizer):
-    whole = make_race_features(RaceSettings(tokenizer, 64), [question()])
-    table = make_race_features(RaceSettings(tokenizer, 64, max_qa_length=5), [question()])
-    for row in range(4):
-        ids = whole.sequence("input_ids", row)
-        end = np.flatnonzero(ids == tokenizer.sep_id)[0]
-        assert table.sequence("input_ids", row).tolist() == [*ids[: end + 1], *ids[-6:]]
-
-
-def test_the_lengths_before_texts_are_cut_are_those_of_the_longest_option(tokenizer):
-    questions = [question(), question(article=FISH["article"])]
-    whole = make_race_features(RaceSettings(tokenizer, 64), questions)
-    cut = make_race_features(RaceSettings(tokenizer, 20, max_qa_length=7), questions)
-    endings = [int(np.sum(whole.sequence("segment_ids", row))) - 1 for row in range(8)]
-    longest = max(endings[:4])
-    assert longest > 7 and whole.lengths[0] > 20
-    for table, kept in ((whole, longest), (cut, 7)):
-        lengths = {name: values.tolist() for name, values in table.uncut_lengths.items()}
-        # Question and option are cut first, the passage then.
-        expected = [length - longest + kept for length in whole.lengths]
-        assert lengths == {"max_seq_length": expected, "max_qa_length": [longest] * 2}
 
 
 def test_gaps_are_found_after_cleaning(tokenizer):

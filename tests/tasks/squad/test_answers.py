@@ -242,35 +242,6 @@ def check_answers(questions, found, expected):
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_candidates_v1_equal_naive_search(words, seed, monkeypatch):
-    monkeypatch.setattr(squad_answers, "_WINDOWS_AT_A_TIME", 5)
-    rng = np.random.default_rng(seed)
-    questions = random_questions(seed)
-    table = windows_of(words, questions)
-    assert len(table) > 20
-    # Rounded, so that there are equal ones.
-    shape = (len(table), LENGTH)
-    starts, ends = (rng.normal(size=shape).round(1).astype(np.float32) for _ in range(2))
-
-    found = []
-    for window in range(len(table)):
-        length = len(table.sequence("input_ids", window))
-        best = [
-            sorted(range(length), key=lambda piece, logits=logits: -logits[window, piece])[:N_BEST]
-            for logits in (starts, ends)
-        ]
-        question = table.columns["question_index"][window, 0]
-        for start in best[0]:
-            for end in best[1]:
-                scores = float(starts[window, start]), float(ends[window, end])
-                found.append((question, window, start, end, *scores))
-    expected = naive_answers(questions, table, found)
-
-    spans = spans_v1(table, (starts, ends))
-    check_answers(questions, best_answers(questions, spans, N_BEST), expected)
-
-
-@pytest.mark.parametrize("seed", range(2))
 def test_candidates_v2_equal_naive_search(words, seed, monkeypatch):
     monkeypatch.setattr(squad_answers, "_WINDOWS_AT_A_TIME", 5)
     rng = np.random.default_rng(seed)
@@ -313,19 +284,6 @@ def v1_answers(table, questions, starts, ends, length=LENGTH, n_best_size=4):
             logits[side, window, piece] = value
     spans = spans_v1(table, logits, n_best_size=n_best_size, max_answer_length=5)
     return best_answers(questions, spans, n_best_size)
-
-
-def test_padding_is_no_candidate(words):
-    contexts = ("the cat sat", "a dog ran away")
-    questions = [asked("cat", context=text, id=text) for text in contexts]
-    table = windows_of(words, questions)
-    real = {(0, 5): 3.0, (1, 5): 4.0}
-    padding = {(0, 7 + k): 9.0 for k in range(6)}
-    assert v1_answers(table, questions, real | padding, real) == v1_answers(
-        table, questions, real, real, length=9
-    )
-    with pytest.raises(ValueError, match="a window has 9 tokens, not 8"):
-        v1_answers(table, questions, {}, {}, length=8)
 
 
 def test_question_and_special_pieces_are_no_answers(words):

@@ -71,7 +71,7 @@ def with_answer(text, start):
 
 NO_SQUAD = "is not in the format of SQuAD ("
 WRONG = {
-    "no JSON": (b'{"data": [', ": not JSON (Expecting value: line 1 column 11"),
+    "no JSON": (b'{"data": [', "JSON (Expecting value: line 1 column 11"),
     "list": ([], ": expected a JSON object"),
     "no data": ({"version": "1.1"}, f"{NO_SQUAD}KeyError: 'data')"),
     "no questions": ({"data": []}, ": contains no questions"),

@@ -105,18 +105,6 @@ def test_every_word_is_in_one_window_and_gets_its_own_tag_back(tokenizer, sizes)
     assert [tuple(row) for row in labels] == [sentence.tags for sentence in sentences]
 
 
-def test_a_word_counts_where_its_token_has_most_context(tokenizer):
-    words = ("x",) * 20  # two tokens each or one: the same number for all
-    width = len(tokenizer.encode("x x")) - len(tokenizer.encode("x"))
-    room, stride = 8 * width, 4 * width
-    table = make_windows(WindowSettings(tokenizer, room + 2, stride), [(0, Sentence(words))])
-    rows = [
-        [int(number) for number in table.sequence("word_numbers", row) if number]
-        for row in range(len(table))
-    ]
-    assert rows == [[1, 2, 3, 4, 5, 6], [7, 8, 9, 10], [11, 12, 13, 14], [15, 16, 17, 18, 19, 20]]
-
-
 @pytest.mark.parametrize(
     "text, words",
     [
