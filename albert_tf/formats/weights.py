@@ -11,7 +11,6 @@ import numpy as np
 
 from albert_tf.core import files
 from albert_tf.core.errors import UserError, shortened
-from albert_tf.formats.description import THRESHOLDS
 from albert_tf.model.config import AlbertConfig
 
 if TYPE_CHECKING:
@@ -107,23 +106,12 @@ def match(shapes: Shapes, weights: Weights) -> LoadReport:
 
 
 def check(weights: Weights) -> None:
-    """Checks values from files, which may be damaged or malicious, before a model is built.
-
-    The encoder's arrays must fit the configuration, all values be finite, and settings have the right types.
-    """
-    from albert_tf.model.heads import AlbertForPreTraining, variable_shapes
+    """Checks values from files before a model is built: arrays must fit the configuration, and be finite."""
+    from albert_tf.model.heads import variable_shapes
 
     source = weights.source
     model_class = model_class_of(weights.model_class, source)
     shapes = variable_shapes(model_class, weights.config)
-    optional = {name for name in shapes if name.startswith("cls/")}
-    if model_class is AlbertForPreTraining or not model_class.uses_pooler:
-        optional.update(POOLER)
-    if not isinstance(weights.left_out, list | tuple) or not all(
-        isinstance(name, str) and name in optional for name in weights.left_out
-    ):
-        left_out = shortened(weights.left_out)
-        raise UserError(f"{source}: left_out is {left_out}, expected variables of heads or pooler")
     check_settings(weights)
     match(shapes, weights)
     for name, array in weights.arrays.items():
@@ -140,12 +128,6 @@ def check_settings(weights: Weights) -> None:
             raise UserError(f"{source}: {name} is {shortened(value)}, expected true or false")
     if not isinstance(task, dict):
         raise UserError(f"{source}: expected the settings of a task, got {shortened(task)}")
-    for name, value in task.items():
-        is_table = name == THRESHOLDS and isinstance(value, dict)
-        numbers = value.values() if is_table else [value]
-        are_numbers = all(type(one) in (int, float) and abs(one) < 2**31 for one in numbers)
-        if not are_numbers and type(value) not in (str, bool, type(None)):
-            raise UserError(f"{source}: {name} of its task is {shortened(value)}")
 
 
 def model_class_of(name: Any, source: str) -> type["ModelWithHead"]:
