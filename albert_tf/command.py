@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import albert_tf
-from albert_tf.core.flags import FLAG_ERROR, print_help
+from albert_tf.core.flags import FLAG_ERROR
 
 DATA = "data"
 # The module of each program; that of a fine-tuning program is the definition of its task.
@@ -48,8 +48,8 @@ def main() -> None:
     command, programs, words = "albert-tf", PROGRAMS, sys.argv[1:]
     if words[:1] == [DATA]:
         command, programs, words = f"albert-tf {DATA}", DATA_PROGRAMS, words[1:]
-    if not words or words[0] in ("--help", "--help=all", "-h", "help"):
-        print_help(_overview(command, programs))
+    if not words or words[0] in ("--help", "-h", "help"):
+        print(_overview(command, programs))
         return
     if words[0] == "--version":
         print(f"albert-tf {albert_tf.__version__}")

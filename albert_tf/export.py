@@ -125,7 +125,6 @@ def _export_saved_model(path: str, settings: ExportSettings, weights, task: Mapp
 
     from albert_tf.formats import pretrained
     from albert_tf.serving import predictors, signatures, warmup
-    from albert_tf.tasks import registry
 
     tokenizer = predictors.tokenizer_of(weights, settings.vocabulary_file, settings.do_lower_case)
     patience = settings.patience, settings.score_tolerance
@@ -139,7 +138,7 @@ def _export_saved_model(path: str, settings: ExportSettings, weights, task: Mapp
         tokenizer,
         task,
         missing=missing,
-        make_signatures=registry.resolve(definition.signatures),
+        make_signatures=definition.signatures,
         early_exit=early_exit,
     )
     about = {

@@ -40,7 +40,6 @@ class AnswerSettings(ModelUseSettings):
         "Maximum number of sequences that the model gets at once.",
         minimum=1,
         maximum=2**16,
-        less_memory="lower",
     )
 
     def load(self) -> "Predictor":

@@ -10,12 +10,6 @@ from albert_tf.core import flags
 from albert_tf.tasks.pretraining.settings import PretrainingConfig
 from albert_tf.training.settings import OptimizerConfig, RunConfig
 
-_MOST_USED = (
-    *("input_file", "eval_file", "output_dir", "model", "albert_config_file", "init_checkpoint"),
-    *("train_batch_size", "num_train_steps", "learning_rate", "num_warmup_steps"),
-    *("mixed_precision", "gradient_accumulation_steps"),
-)
-
 
 def main(run: RunConfig, optimizer: OptimizerConfig, pretraining: PretrainingConfig) -> None:
     """Creates the task and passes it to the training loop."""
@@ -29,7 +23,7 @@ def main(run: RunConfig, optimizer: OptimizerConfig, pretraining: PretrainingCon
 def run() -> None:
     """Runs the program with the flags of the command line; ends the process."""
     classes = RunConfig, OptimizerConfig, PretrainingConfig
-    flags.run(main, *classes, description=__doc__, most_used=_MOST_USED)
+    flags.run(main, *classes, description=__doc__)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.model.config import AlbertConfig
+from albert_tf.training import optimizers
 from lab.experiments import declarations
 from lab.experiments.preparation import Workspace
 from tests.helpers import (
@@ -174,6 +175,13 @@ def eager():
 
 
 @pytest.fixture
+def unclipped(monkeypatch):
+    """Updates that show the sizes of gradients: Adam's do not unless epsilon is large and nothing is clipped."""
+    monkeypatch.setattr(optimizers, "EPSILON", 0.1)
+    monkeypatch.setattr(optimizers, "MAX_GRADIENT_NORM", 0)
+
+
+@pytest.fixture
 def records_file(tmp_path) -> pathlib.Path:
     """A file of 60 random pretraining records."""
     return write_records(tmp_path / "records" / "examples.tfrecord", random_features(60))
@@ -257,7 +265,6 @@ def task_flags(task_files, tiny_pretrained) -> dict[str, tuple[str, list[str]]]:
     common = [f"--init_checkpoint={tiny_pretrained}", "--train_batch_size=6"]
     common += ["--num_train_steps=12", "--eval_batch_size=6", "--eval_every_steps=4"]
     common += ["--save_checkpoints_steps=3", "--learning_rate=0.01", "--log_every_steps=1"]
-    common += ["--num_workers=1"]
     return {name: (runner, [*flags, *common]) for name, (runner, flags) in data.items()}
 
 

@@ -14,7 +14,8 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 from unittest import mock
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -23,21 +24,14 @@ import pytest
 import safetensors.numpy
 import sentencepiece
 import tensorflow as tf
-from absl import flags
 
 from albert_tf.core import flags as cli
 from albert_tf.core.errors import UserError
-from albert_tf.core.settings import Settings
 from albert_tf.model.config import AlbertConfig
-from albert_tf.tasks import registry
 from albert_tf.tasks import runner as runner_program
-from albert_tf.tasks.classification.definition import DEFINITION as CLASSIFICATION
-from albert_tf.tasks.embedding.definition import DEFINITION as EMBEDDING
 from albert_tf.tasks.pretraining.settings import PretrainingConfig
-from albert_tf.tasks.race.definition import DEFINITION as RACE
+from albert_tf.tasks.registry import CLASSIFICATION, EMBEDDING, RACE, SQUAD, TAGGING
 from albert_tf.tasks.settings import FineTuningOptimizerConfig, FineTuningRunConfig
-from albert_tf.tasks.squad.definition import DEFINITION as SQUAD
-from albert_tf.tasks.tagging.definition import DEFINITION as TAGGING
 from albert_tf.training.settings import OptimizerConfig, RunConfig
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -154,7 +148,8 @@ def pretrain_here(*arguments: object) -> dict:
     from albert_tf.training import loop
 
     classes = (RunConfig, OptimizerConfig, PretrainingConfig)
-    run, optimizer, pretraining = settings_here("run_pretraining.py", classes, arguments)
+    words = ["run_pretraining.py", *map(str, arguments)]
+    run, optimizer, pretraining = cli.parse(classes, words)
     return loop.run(lambda: PretrainingTask(pretraining, run), run, optimizer)
 
 
@@ -176,30 +171,7 @@ def data_program_here(name: str, *arguments: object) -> None:
     with mock.patch.object(cli, "run") as run:
         module.run()
     main, *classes = run.call_args.args
-    settings = settings_here(name, classes, arguments, run.call_args.kwargs.get("defaults"))
-    check_settings(settings)
-    main(*settings)
-
-
-def check_settings(settings: Sequence[Settings]) -> None:
-    for one in settings:
-        cli.check_paths(one)
-        one.check_with({type(other): other for other in settings})
-
-
-def settings_here(
-    script: str,
-    classes: Sequence[type[Settings]],
-    arguments: Iterable[object],
-    defaults: Callable[[Mapping, Set], Mapping] | None = None,
-) -> list[Settings]:
-    """The settings that a script makes of its command line, before it checks them with each other."""
-    values = flags.FlagValues()
-    cli.define_flags(classes, values)
-    values([script, *map(str, arguments)])
-    if defaults:
-        cli._fill(defaults, values)
-    return [cli.settings_from_flags(cls, values) for cls in classes]
+    main(*cli.parse(classes, [name, *map(str, arguments)], run.call_args.kwargs.get("defaults")))
 
 
 def train_spm(path: pathlib.Path, sentences: Iterable[str], **changes: object) -> str:
@@ -267,18 +239,12 @@ RUNNERS = {
 }
 
 
-def fine_tuning_settings(runner: str, *arguments: object) -> list[Settings]:
-    """The settings that run_<runner>.py makes of its command line, checked as there: run, optimizer, task."""
+def fine_tuning_settings(runner: str, *arguments: object) -> list[Any]:
+    """The settings that run_<runner>.py makes of its command line: run, optimizer, task."""
     definition = RUNNERS[runner]
     classes = (FineTuningRunConfig, FineTuningOptimizerConfig, definition.settings)
     defaults = functools.partial(runner_program.defaults, definition)
-    settings = settings_here(f"run_{runner}.py", classes, arguments, defaults)
-    check_settings(settings)
-    return settings
-
-
-def fine_tuning_task(runner: str):
-    return registry.resolve(RUNNERS[runner].task)
+    return cli.parse(classes, [f"run_{runner}.py", *map(str, arguments)], defaults)
 
 
 def fine_tune_here(runner: str, *arguments: object) -> dict:
@@ -286,13 +252,13 @@ def fine_tune_here(runner: str, *arguments: object) -> dict:
     from albert_tf.tasks import repeated_runs
 
     run, optimizer, config = fine_tuning_settings(runner, *arguments)
-    return repeated_runs.fine_tune(fine_tuning_task(runner), config, run, optimizer)
+    return repeated_runs.fine_tune(RUNNERS[runner].task, config, run, optimizer)
 
 
 def make_task(runner: str, *arguments: object):
     """The task of run_<runner>.py as the loop gets it."""
     run, _, config = fine_tuning_settings(runner, *arguments, "--output_dir=unused")
-    return fine_tuning_task(runner)(config, run)
+    return RUNNERS[runner].task(config, run)
 
 
 def batch_of(task, split: str, examples: Sequence[int], length: int = 0) -> dict[str, tf.Tensor]:

@@ -146,7 +146,7 @@ def test_fine_tuning_must_agree_with_the_model(model, folder, tmp_path):
             f"--train_file={folder / 'train.tsv'}",
         ),
         *(f"--init_checkpoint={model}", f"--output_dir={tmp_path / 'run'}"),
-        *("--max_seq_length=30", "--num_train_steps=1", "--num_workers=1"),
+        *("--max_seq_length=30", "--num_train_steps=1"),
     )
     with pytest.raises(UserError, match="--keep_accents is false, but the model in .* with true"):
         fine_tune_here("classifier", *flags)

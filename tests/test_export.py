@@ -17,6 +17,7 @@ import tensorflow as tf
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from albert_tf import UserError, load_predictor, load_pretrained, save_pretrained
+from albert_tf.core.flags import parse
 from albert_tf.export import ExportSettings, export_model
 from albert_tf.model import heads
 from albert_tf.model.config import MULTI_LABEL
@@ -27,7 +28,7 @@ from albert_tf.tasks.classification.text_pairs import PairSettings, TextExample,
 from albert_tf.tasks.race.passages import RaceQuestion, RaceSettings, make_race_features
 from albert_tf.text.tokenizer import Tokenizer
 from tests.formats.test_pretrained import files_at_most
-from tests.helpers import TINY, settings_here, train_spm
+from tests.helpers import TINY, train_spm
 
 LENGTH = 29  # positions of the models
 CONFIG = TINY.replace(
@@ -622,14 +623,14 @@ def test_nothing_is_left_half_written(sources, tmp_path):
         (["--quantization=dynamic_int8"], "contradicts --format=saved_model"),
         (["--format=tflite", "--calibration_file=x.txt"], "contradicts --format=tflite"),
         (["--format=onnx", "--dtype=bfloat16"], "--dtype=bfloat16 contradicts --format=onnx"),
-        (["--max_seq_length=3"], "--max_seq_length must be 0 or at least 4, got 3"),
+        (["--max_seq_length=3"], "--max_seq_length must be at least 4, got 3"),
         (["--version=0"], "--version must be at least 1, got 0"),
     ],
     ids=str,
 )
 def test_wrong_flags_are_named(flags, message):
     with pytest.raises(UserError, match=message):
-        settings_here("export.py", [ExportSettings], ["--model=m", "--output_dir=o", *flags])
+        parse([ExportSettings], ["export.py", "--model=docs", "--output_dir=o", *flags])
 
 
 def test_a_length_above_the_models_is_rejected(sources, tmp_path):

@@ -88,7 +88,7 @@ class Chain:
         with eagerly():
             fine_tune_here(
                 runner,
-                *("--do_train", "--do_eval", "--num_workers=1", *flags),
+                *("--do_train", "--do_eval", *flags),
                 f"--init_checkpoint={self.folder / 'pretrained' / 'model'}",
                 f"--output_dir={folder}",
                 *("--max_seq_length=31", "--train_batch_size=6", "--num_train_steps=2"),

@@ -36,13 +36,6 @@ _NOTES = {
     "invalid_utf8_lines": "{0:,} lines were not UTF-8, the first: {1}",
 }
 
-_MOST_USED = (
-    *("input_file", "output_dir", "spm_model_file", "vocab_file", "do_lower_case"),
-    *("max_seq_length", "dupe_factor", "masking", "record_format", "sentence_task"),
-    *("num_workers", "random_seed"),
-)
-
-
 def main(settings: PretrainingDataSettings) -> None:
     """Makes the records and prints a summary."""
     start = time.monotonic()
@@ -79,7 +72,6 @@ def run() -> None:
         PretrainingDataSettings,
         description=__doc__,
         defaults=dynamic_defaults,
-        most_used=_MOST_USED,
     )
 
 

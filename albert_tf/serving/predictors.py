@@ -12,6 +12,7 @@ from albert_tf.formats import description
 from albert_tf.formats.weights import Weights
 from albert_tf.serving import onnx_model
 from albert_tf.tasks import registry
+from albert_tf.tasks.definition import DEFINED_IN, TaskDefinition
 from albert_tf.tasks.predictor import Predictor
 from albert_tf.text.settings import TextSettings
 from albert_tf.text.tokenizer import Tokenizer
@@ -121,11 +122,11 @@ def load_tokenizer(path: AnyPath, do_lower_case: bool | None = None) -> Tokenize
     return tokenizer
 
 
-def definition_of(weights: Weights) -> registry.TaskDefinition:
+def definition_of(weights: Weights) -> TaskDefinition:
     """The task for which a model was trained; a task of the user must be registered."""
     name = weights.config.foreign.get("finetuning_task") or ""
     definition = registry.find(name, weights.model_class)
-    module = weights.task_settings.get(registry.DEFINED_IN)
+    module = weights.task_settings.get(DEFINED_IN)
     if not definition or (module and name not in definition.names):
         raise UserError(
             f"{weights.source}: was trained for the task {name!r} of {module}, which is not known here; name the"
@@ -136,7 +137,7 @@ def definition_of(weights: Weights) -> registry.TaskDefinition:
 
 def predictor_class_of(weights: Weights) -> type[Predictor]:
     """The class of predictors for a model; for errors see `definition_of`."""
-    return registry.resolve(definition_of(weights).predictors[weights.model_class])
+    return definition_of(weights).predictors[weights.model_class]
 
 
 def tokenizer_of(

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 
 from albert_tf.core.settings import Settings, changed, setting
-from albert_tf.model.config import MOST_BLOCKS, where_released
+from albert_tf.model.config import MOST_BLOCKS
 from albert_tf.tasks import registry
 from albert_tf.tasks.settings import LONGEST_SEQUENCE, depth_setting, files_setting
 from albert_tf.text.settings import VocabularySettings
@@ -20,7 +20,6 @@ class ModelSettings(VocabularySettings):
         "The model: the folder of a model or run, a TF1 checkpoint, a hub module, or hf:NAME; to predict, also an ONNX"
         " export. It may be given without the name of the flag.",
         required=True,
-        if_missing=where_released,
     )
     spm_model_file: str = changed(
         VocabularySettings,
@@ -59,12 +58,10 @@ class ModelUseSettings(ModelSettings):
     )
     max_seq_length: int | None = setting(
         None,
-        "Maximum number of tokens of a sequence; by default, or with 0, that of the fine-tuning, or the model's"
+        "Maximum number of tokens of a sequence; by default, that of the fine-tuning, or the model's"
         " maximum.",
         minimum=4,
         maximum=LONGEST_SEQUENCE,
-        none_value=0,
-        less_memory="lower",
     )
 
 
@@ -75,10 +72,9 @@ class EarlyExitSettings(Settings):
     patience: int | None = setting(
         None,
         "A text leaves the model when this many layers in a row gave the same answer; for models with one answer to a"
-        " text. By default, or with 0, it passes all layers.",
+        " text. By default, it passes all layers.",
         minimum=2,
         maximum=MOST_BLOCKS,
-        none_value=0,
     )
     score_tolerance: float = setting(
         0.1, "With --patience, the largest difference between scores that are the same.", minimum=0
@@ -119,7 +115,6 @@ class LimitSettings(Settings):
         32,
         "Maximum number of rows in joined requests; 1 joins none.",
         minimum=1,
-        less_memory="lower",
     )
     batch_wait_ms: float = setting(
         1.0, "Time that a request waits for others to join it.", minimum=0

@@ -21,7 +21,8 @@ from albert_tf.formats.weights import POOLER
 from albert_tf.model import device
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.heads import ModelWithHead
-from albert_tf.tasks import metrics, registry
+from albert_tf.tasks import metrics
+from albert_tf.tasks.definition import DEFINED_IN, file_of
 from albert_tf.tasks.settings import (
     FineTuningConfig,
     FineTuningRunConfig,
@@ -172,7 +173,7 @@ class FineTuningTask(Task):
         self, model: ModelWithHead, folder: str, history: Mapping[str, Mapping[str, Any]]
     ) -> None:
         """Writes the model in the Hugging Face layout, with its vocabulary and the settings of its features."""
-        defined_in = registry.file_of(type(self))
+        defined_in = file_of(type(self))
         paths = {name: getattr(self.config, name, "") for name in ("data_dir", "train_file")}
         files = {
             name.replace("_", " "): os.path.basename(path.rstrip("/"))
@@ -186,7 +187,7 @@ class FineTuningTask(Task):
             model,
             folder,
             spm_model_file=self.tokenizer,
-            task=self.task_settings() | ({registry.DEFINED_IN: defined_in} if defined_in else {}),
+            task=self.task_settings() | ({DEFINED_IN: defined_in} if defined_in else {}),
             untrained=untrained,
             card={
                 "Data": {"task": self.task_name, **files, "training examples": num_examples},
@@ -218,8 +219,7 @@ class FineTuningTask(Task):
     def _buckets(self, table: FeatureTable) -> tuple[int, ...]:
         """The lengths to which batches are padded."""
         on_tpu = device.target_device() == "TPU"
-        num_buckets = self.config.length_buckets or (1 if on_tpu else 4)
-        return lengths_to_pad_to(table.lengths, self.config.max_seq_length, num_buckets)
+        return lengths_to_pad_to(table.lengths, self.config.max_seq_length, 1 if on_tpu else 4)
 
     # --- Loop ---
 
@@ -273,12 +273,7 @@ class FineTuningTask(Task):
     def losses(self, outputs: Outputs, features: Features) -> Mapping[str, Ratio]:
         """Cross entropy of the labels."""
         labels, weights = features["label_ids"][:, 0], example_weights(features)
-        smoothing = self._smoothing(features)
-        return {"label_loss": cross_entropy(outputs["logits"], labels, weights, smoothing)}
-
-    def _smoothing(self, features: Features) -> float:
-        """--label_smoothing in training; 0 in an evaluation, so that losses of runs are comparable."""
-        return 0.0 if EXAMPLE_WEIGHTS in features else getattr(self.config, "label_smoothing", 0.0)
+        return {"label_loss": cross_entropy(outputs["logits"], labels, weights)}
 
     def predictions(self, outputs: Outputs, features: Features) -> Mapping[str, tf.Tensor]:
         """Probabilities [B, C]."""

@@ -9,7 +9,8 @@ from albert_tf.core import flags
 from albert_tf.core.errors import UserError
 from albert_tf.formats.description import Description, describe
 from albert_tf.model.config import AlbertConfig
-from albert_tf.tasks import grid, registry
+from albert_tf.tasks import registry
+from albert_tf.tasks.definition import TaskDefinition
 from albert_tf.tasks.settings import (
     FineTuningOptimizerConfig,
     FineTuningRunConfig,
@@ -19,45 +20,24 @@ from albert_tf.tasks.settings import (
     model_of,
 )
 
-# For --help; those of files come first. No program has all of them.
-_MOST_USED = (
-    *(
-        "task_name",
-        "version",
-        "data_dir",
-        "train_file",
-        "eval_file",
-        "predict_file",
-        "text_columns",
-    ),
-    *("init_checkpoint", "output_dir", "learning_rate", "num_train_epochs", "train_batch_size"),
-    *("max_seq_length", "do_train", "do_predict", "num_runs", "seed", "preset", "level"),
-)
 
-
-def run(definition: registry.TaskDefinition, description: str = "") -> None:
-    """Fine-tunes as the command line says; then the process ends."""
+def run(definition: TaskDefinition, description: str = "") -> None:
+    """Fine-tunes as the command line says; ends the process after an error."""
     registry.register(definition)
 
     def main(run, optimizer, config) -> None:
         # Imported here, so that a wrong flag is an error before TensorFlow is loaded.
         from albert_tf.tasks import repeated_runs
 
-        repeated_runs.fine_tune(registry.resolve(definition.task), config, run, optimizer)
+        repeated_runs.fine_tune(definition.task, config, run, optimizer)
 
-    flags.run(
-        main,
-        FineTuningRunConfig,
-        FineTuningOptimizerConfig,
-        definition.settings,
-        description=description,
-        defaults=functools.partial(defaults, definition),
-        most_used=_MOST_USED,
-    )
+    classes = FineTuningRunConfig, FineTuningOptimizerConfig, definition.settings
+    own_defaults = functools.partial(defaults, definition)
+    flags.run(main, *classes, description=description, defaults=own_defaults)
 
 
 def defaults(
-    definition: registry.TaskDefinition, values: Mapping[str, Any], given: Set[str]
+    definition: TaskDefinition, values: Mapping[str, Any], given: Set[str]
 ) -> dict[str, Any]:
     """Values for flags that are not given: the trained model's own, those of --preset, and the maximum length."""
     path, trained = model_of(values), {}
@@ -84,16 +64,14 @@ def defaults(
 
 
 def _preset(
-    definition: registry.TaskDefinition, values: Mapping[str, Any], given: Set[str]
+    definition: TaskDefinition, values: Mapping[str, Any], given: Set[str]
 ) -> dict[str, Any]:
     """The values of --preset, without numbers of steps that would undo epochs or shares that are given."""
     preset = dict(definition.preset(values))
-    varied = given | {name for _, name, _ in grid.parts(values["search"])}
-    if "num_train_epochs" in varied:
+    if "num_train_epochs" in given:
         preset.pop("num_train_steps", None)
-        preset.pop("num_warmup_steps", None)  # a share of the preset's steps
-    if "warmup_proportion" in varied:
-        preset.pop("num_warmup_steps", None)
+    if given & {"num_train_epochs", "warmup_proportion"}:
+        preset.pop("num_warmup_steps", None)  # otherwise a share of the preset's steps
     return preset
 
 

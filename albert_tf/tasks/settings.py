@@ -5,14 +5,12 @@ import dataclasses
 import math
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from albert_tf.core import files
 from albert_tf.core.errors import UserError
 from albert_tf.core.settings import LARGEST_INT32, Settings, changed, setting
-from albert_tf.core.workers import num_workers_setting
 from albert_tf.model.config import MODEL_SIZES, MOST_BLOCKS, SHARING_STRATEGIES, AlbertConfig
-from albert_tf.tasks import grid
 from albert_tf.text.settings import TextSettings, VocabularySettings
 from albert_tf.training.settings import OptimizerConfig, RunConfig
 
@@ -29,10 +27,9 @@ def depth_setting() -> Any:
     return setting(
         None,
         "Uses the first layers of the model, this many; if all layers share their parameters, it may be more than the"
-        " model has. By default, or with 0, all.",
+        " model has. By default, all.",
         minimum=1,
         maximum=MOST_BLOCKS,
-        none_value=0,
     )
 
 
@@ -89,33 +86,29 @@ class ModelChoice(VocabularySettings):
 class FineTuningRunConfig(RunConfig):
     """How a model is fine-tuned for any task."""
 
+    without_flags: ClassVar[tuple[str, ...]] = (
+        *("max_eval_steps", "keep_checkpoint_max", "stop_after_steps"),
+        *("warm_start_from_shallower", "jit_compile"),
+    )
+
     do_predict: bool = setting(
         False, "Whether to write predictions for data without labels.", changes_results=False
     )
     train_batch_size: int = changed(RunConfig, "train_batch_size", 32)
     log_every_steps: int = changed(RunConfig, "log_every_steps", 50)
     keep_checkpoint_max: int = changed(RunConfig, "keep_checkpoint_max", 1)
-    max_eval_steps: int | None = changed(
-        RunConfig,
-        "max_eval_steps",
-        None,
-        minimum=0,
-        maximum=0,
-        help="Must be 0: the metrics would be wrong unless every example is evaluated.",
-    )
+    max_eval_steps: int = changed(RunConfig, "max_eval_steps", 0)  # every example
     eval_every_steps: int | None = changed(  # type: ignore[assignment]
         RunConfig,
         "eval_every_steps",
         None,
-        none_value=0,
-        help="Training steps between two evaluations; by default, or with 0, a tenth of the training.",
+        help="Training steps between two evaluations; by default, a tenth of the training.",
     )
     save_checkpoints_steps: int | None = changed(  # type: ignore[assignment]
         RunConfig,
         "save_checkpoints_steps",
         None,
-        none_value=0,
-        help="Training steps between two checkpoints; by default, or with 0, --eval_every_steps.",
+        help="Training steps between two checkpoints; by default, --eval_every_steps.",
     )
 
     def has_work(self) -> bool:
@@ -145,37 +138,37 @@ def default_learning_rate(hidden_size: int, *, is_random: bool) -> float:
 class FineTuningOptimizerConfig(OptimizerConfig):
     """The optimizer of fine-tuning (paper, appendix A.4); defaults depend on the model and the data."""
 
+    without_flags: ClassVar[tuple[str, ...]] = (
+        *("learning_rate_scaling", "poly_power", "num_cooldown_steps", "weight_decay_rate"),
+    )
+
     optimizer: str = changed(OptimizerConfig, "optimizer", "adamw")
     learning_rate: float | None = changed(  # type: ignore[assignment]
         OptimizerConfig,
         "learning_rate",
         None,
-        none_value=0,
-        help=f"Peak learning rate; by default, or with 0, it depends on the model's width: {_RATES_IN_WORDS}; from"
+        help=f"Peak learning rate; by default, it depends on the model's width: {_RATES_IN_WORDS}; from"
         f" random weights {_RANDOM_WEIGHTS_RATE:g} above D = {_RANDOM_WEIGHTS_WIDTH}.",
     )
     num_train_steps: int | None = changed(  # type: ignore[assignment]
         OptimizerConfig,
         "num_train_steps",
         None,
-        none_value=0,
-        help="Number of training steps; the learning rate is 0 at the last. By default, or with 0,"
+        help="Number of training steps; the learning rate is 0 at the last. By default,"
         " --num_train_epochs decides.",
     )
     num_warmup_steps: int | None = changed(  # type: ignore[assignment]
         OptimizerConfig,
         "num_warmup_steps",
         None,
-        none_value=-1,
-        help="Number of steps of linear warm-up; by default, or with -1, --warmup_proportion of the training.",
+        help="Number of steps of linear warm-up; by default, --warmup_proportion of the training.",
     )
     num_train_epochs: float | None = setting(
         None,
-        "Number of passes through the training data, without --num_train_steps; by default, or with 0, 10 for tagging,"
+        "Number of passes through the training data, without --num_train_steps; by default, 10 for tagging,"
         " otherwise 3.",
         minimum=0.001,
         maximum=1_000_000,
-        none_value=0,
     )
     warmup_proportion: float = setting(
         0.1, "Fraction of the training that is warm-up.", minimum=0, maximum=1
@@ -251,6 +244,8 @@ def as_flag(name: str, value: Any) -> str:
 class FineTuningConfig(ModelChoice, TextSettings):
     """Settings of all fine-tuning tasks."""
 
+    without_flags: ClassVar[tuple[str, ...]] = ("share_parameters",)
+
     spm_model_file: str = changed(
         VocabularySettings,
         "spm_model_file",
@@ -264,17 +259,7 @@ class FineTuningConfig(ModelChoice, TextSettings):
         minimum=8,
         maximum=LONGEST_SEQUENCE,
         of_model="fixed",
-        less_memory="lower",
     )
-    length_buckets: int | None = setting(
-        None,
-        "Number of lengths to which batches are padded: 1 pads every batch to --max_seq_length. By default, or with 0,"
-        " it is 4, on a TPU 1.",
-        minimum=1,
-        maximum=64,
-        none_value=0,
-    )
-    num_workers: int | None = num_workers_setting()
     preset: str = setting(
         "",
         "Hyper-parameters for all flags that are not given: `paper` is Table 14, `readme` the original's README.",
@@ -287,33 +272,14 @@ class FineTuningConfig(ModelChoice, TextSettings):
         minimum=1,
         changes_results=False,
     )
-    search: str = setting(
-        "",
-        "Flags and their values, such as 'learning_rate=1e-5,3e-5,1e-4;train_batch_size=16,32': trains with every"
-        " combination, each --num_runs times in its own folder, and ends with a table of the medians and a plot"
-        " (with matplotlib).",
-        changes_results=False,
-    )
-    restart_collapsed: int = setting(
-        0,
-        "Maximum number of restarts, with another seed, of runs that predict one class for everything.",
-        minimum=0,
-        changes_results=False,
-    )
     ensemble: str = files_setting(
-        "Folders of finished runs, separated by commas, whose predictions are averaged; nothing is trained."
-    )
-    ensemble_selection: str = setting(
-        "greedy",
-        "Members of an ensemble: `all`, or `greedy`, which adds members while the dev score improves.",
-        choices=("greedy", "all"),
-        changes_results=False,
+        "Folders of finished runs, separated by commas, whose predictions are averaged, as long as that improves the"
+        " development score; nothing is trained."
     )
 
     def check_with(self, others: Mapping[type[Settings], Any]) -> None:
         """Checks that the flags ask for some work and name a model."""
         run = others[FineTuningRunConfig]
-        self._check_search(run, others[FineTuningOptimizerConfig])
         if self.ensemble:
             return
         if run.do_train or not holds_run(run.output_dir):
@@ -324,16 +290,9 @@ class FineTuningConfig(ModelChoice, TextSettings):
                 self.require_vocabulary(" without --init_checkpoint")
         if self.num_runs > 1 and not run.do_train:
             self.refuse("num_runs", f"({self.num_runs}) needs --do_train")
-        if run.seed + self.num_runs + self.restart_collapsed > LARGEST_INT32:
-            reason = f"({self.num_runs}) and --restart_collapsed lead to seeds above {LARGEST_INT32}; lower --seed"
+        if run.seed + self.num_runs > LARGEST_INT32:
+            reason = f"({self.num_runs}) leads to seeds above {LARGEST_INT32}; lower --seed"
             self.refuse("num_runs", reason)
-
-    def _check_search(self, run: RunConfig, optimizer: Settings) -> None:
-        if not self.search:
-            return
-        if self.ensemble or not (run.do_train and run.do_eval):
-            self.refuse("search", "needs --do_train and --do_eval, and no --ensemble")
-        grid.points(self.search, run, optimizer, self)
 
     def splits_to_read(self, run: RunConfig) -> list[str]:
         """The splits whose files a run reads."""
@@ -361,22 +320,10 @@ class FineTuningConfig(ModelChoice, TextSettings):
             self.refuse("predict_file", "is required with --do_predict")
 
 
-def label_smoothing_setting() -> Any:
-    """The field of label smoothing, for tasks whose loss is the cross entropy of one label."""
-    return setting(
-        0.0,
-        "Share of each label's probability in the training loss that is spread evenly over all labels; losses of"
-        " evaluations have none.",
-        minimum=0,
-        maximum=0.99,
-    )
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OneAnswerConfig(FineTuningConfig):
     """Settings of tasks with one answer for each example, which the head can give after any layer."""
 
-    label_smoothing: float = label_smoothing_setting()
     depth_losses: str = setting(
         "",
         "Layers whose outputs go through the head in training, besides the last: `all`, or numbers separated by commas."

@@ -67,7 +67,7 @@ class Source(abc.ABC):
         """The features of items; prints how long that took and how many texts are cut."""
         function, settings = self.featuriser(tokenizer)
         started = time.monotonic()
-        table = make_features(function, settings, items, self.config.num_workers)
+        table = make_features(function, settings, items)
         description, seconds = f"{self.task_name} {split}", time.monotonic() - started
         print(f"features of {description}: {len(table):,} examples made in {seconds:.1f} s")
         for line in self.length_report(table):
@@ -85,10 +85,7 @@ class Source(abc.ABC):
 
 
 def make_features(
-    function: Callable[[Any, Sequence], FeatureTable],
-    settings: Any,
-    items: Sequence,
-    num_workers: int | None = 1,
+    function: Callable[[Any, Sequence], FeatureTable], settings: Any, items: Sequence
 ) -> FeatureTable:
     """Makes the features of all items; neither the number of processes nor that of items per call changes them.
 
@@ -103,7 +100,7 @@ def make_features(
     tables, end = [], time.monotonic() + _SECONDS_ALONE
     while time.monotonic() < end and (chunk := next(chunks, None)):
         tables.append(function(settings, chunk))
-    with Workers(num_workers, settings) as workers:
+    with Workers(None, settings) as workers:
         tables += workers.map(function, chunks)
     return FeatureTable.concatenate(tables) if tables else function(settings, [])
 

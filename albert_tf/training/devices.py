@@ -1,6 +1,5 @@
 """Devices: the distribution strategy of a run, and functions that depend on the number of devices and workers."""
 
-import contextlib
 import functools
 import os
 from collections.abc import Callable, Sequence
@@ -8,7 +7,7 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 from official.common import distribute_utils
 
-from albert_tf.core.errors import UserError, first_line
+from albert_tf.core.errors import first_line
 from albert_tf.training.settings import RunConfig
 
 # One strategy for the same devices, because two would use the same numbers for their collective operations.
@@ -20,9 +19,8 @@ def make_strategy(config: RunConfig) -> tf.distribute.Strategy:
     kind = config.distribution_strategy
     if kind == "auto":
         num_gpus = len(tf.config.list_physical_devices("GPU"))
-        is_mirrored = max(num_gpus, config.num_devices or 0) > 1
-        kind = "tpu" if config.tpu_name else "mirrored" if is_mirrored else "one_device"
-    devices = (kind, config.num_devices, config.tpu_name, config.worker_hosts, config.task_index)
+        kind = "tpu" if config.tpu_name else "mirrored" if num_gpus > 1 else "one_device"
+    devices = (kind, config.tpu_name)
     if devices not in _strategies:
         _strategies[devices] = _new_strategy(config, kind)
     return _strategies[devices]
@@ -31,21 +29,17 @@ def make_strategy(config: RunConfig) -> tf.distribute.Strategy:
 def _new_strategy(config: RunConfig, kind: str) -> tf.distribute.Strategy:
     num_gpus = len(tf.config.list_physical_devices("GPU"))
     if kind == "mirrored" and not num_gpus:
-        return _mirrored_cpus(config.num_devices or 1)
-    if kind == "mirrored" and config.num_devices and config.num_devices > num_gpus:
-        config.refuse(
-            "num_devices", f"is {config.num_devices}, but the machine has {num_gpus} GPUs"
-        )
-    if kind == "multi_worker_mirrored" and config.worker_hosts:
-        distribute_utils.configure_cluster(config.worker_hosts, config.task_index)
+        # Logical devices, to try a step on several devices without GPUs.
+        devices = tf.config.list_logical_devices("CPU")
+        return tf.distribute.MirroredStrategy([device.name for device in devices])
     if kind == "multi_worker_mirrored" and "TF_CONFIG" not in os.environ:
-        config.refuse("worker_hosts", "(or TF_CONFIG) must be given for multi_worker_mirrored")
+        config.refuse("distribution_strategy", f"={kind} needs TF_CONFIG in the environment")
     if kind == "tpu" and not tf.config.list_logical_devices("TPU") and config.tpu_name == "local":
         config.refuse("tpu_name", "is local, but this machine has no TPU")
     try:
         return distribute_utils.get_distribution_strategy(
             distribution_strategy=kind,
-            num_gpus=config.num_devices or (min(num_gpus, 1) if kind == "one_device" else num_gpus),
+            num_gpus=min(num_gpus, 1) if kind == "one_device" else num_gpus,
             tpu_address=config.tpu_name or None,
         )
     except (tf.errors.OpError, OSError, RuntimeError, ValueError) as error:
@@ -53,21 +47,8 @@ def _new_strategy(config: RunConfig, kind: str) -> tf.distribute.Strategy:
         if kind == "tpu":
             config.refuse("tpu_name", f"{config.tpu_name!r} cannot be reached ({reason})")
         if kind == "multi_worker_mirrored":
-            config.refuse("worker_hosts", f"{config.worker_hosts!r} cannot be used ({reason})")
+            config.refuse("distribution_strategy", f"={kind}: TF_CONFIG cannot be used ({reason})")
         raise
-
-
-def _mirrored_cpus(num_devices: int) -> tf.distribute.Strategy:
-    """A mirrored strategy over logical CPU devices, to try a step on several devices without GPUs."""
-    cpu = tf.config.list_physical_devices("CPU")[0]
-    with contextlib.suppress(RuntimeError):  # an earlier run of this process created them
-        logical = [tf.config.LogicalDeviceConfiguration()] * num_devices
-        tf.config.set_logical_device_configuration(cpu, logical)
-    devices = tf.config.list_logical_devices("CPU")[:num_devices]
-    if len(devices) < num_devices:
-        reason = f"this process already has {len(devices)} CPU devices"
-        raise UserError(f"--num_devices={num_devices}: {reason}")
-    return tf.distribute.MirroredStrategy([device.name for device in devices])
 
 
 def is_chief(strategy: tf.distribute.Strategy) -> bool:

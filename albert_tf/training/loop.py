@@ -34,6 +34,7 @@ from albert_tf.training.state import RunState, start_run
 from albert_tf.training.step import Trainer
 from albert_tf.training.task import Task
 
+_STEPS_PER_LOOP = 1000  # at most
 _LOOP_SECONDS = 2.0  # approximate maximum duration of a loop on the device
 _SECONDS_BETWEEN_UPDATES = 0.5  # of the bar, if loops are shorter
 _SECONDS_BETWEEN_LINES = 60  # in a log of the program's output, about
@@ -145,7 +146,7 @@ class TrainingLoop:
         step, results = state.first_step, {}
         if self._evaluator and step and (step % every == 0 or step >= state.last_step):
             results = self._evaluation_at_start()
-        while step < state.last_step and not self._stops_early():
+        while step < state.last_step:
             step = min((step // every + 1) * every, state.last_step)
             try:
                 self._controller.train(step, checkpoint_at_completion=False)
@@ -159,7 +160,7 @@ class TrainingLoop:
         """The evaluation of the checkpoint that the run is resumed from, if the log lacks it or training has ended."""
         state = self._state
         logged = self._evaluations.get(state.first_step)
-        has_ended = state.first_step >= state.last_step or self._stops_early()
+        has_ended = state.first_step >= state.last_step
         if logged and not (has_ended and state.task.keeps == "best"):
             return logged
         return self._evaluate()
@@ -178,23 +179,13 @@ class TrainingLoop:
         self._end_if_interrupted()
         return results
 
-    def _stops_early(self) -> bool:
-        """Whether none of the last evaluations was better than an earlier one."""
-        patience, best = (
-            self._state.run_config.early_stopping_evaluations,
-            self._state.checkpoints.best,
-        )
-        if not patience or not best:
-            return False
-        return sum(step > best["step"] for step in self._evaluations) >= patience
-
     def _steps_to_next_event(self, step: int) -> int:
         """Number of steps that run on the device without returning to Python."""
         config = self._state.run_config
         intervals = (config.log_every_steps, config.save_checkpoints_steps)
         events = [(step // interval + 1) * interval for interval in intervals]
         self._loop_started = (step, time.monotonic())
-        longest = min(config.steps_per_loop, self._steps_in_time)
+        longest = min(_STEPS_PER_LOOP, self._steps_in_time)
         return min(*events, self._state.last_step, step + longest) - step
 
     def _after_steps(self, _outputs) -> None:
@@ -321,7 +312,7 @@ def _explained_errors(task: Task, run_config: RunConfig) -> Iterator[None]:
     except (tf.errors.OpError, OSError, RuntimeError) as error:
         if lost := _lost_worker(error):
             raise UserError(
-                f"--worker_hosts: another worker has ended or cannot be reached ({lost}); give every worker the same"
+                f"another worker has ended or cannot be reached ({lost}); give every worker the same"
                 " command again: the run continues from the newest checkpoint"
             ) from None
         reason = first_line(error)

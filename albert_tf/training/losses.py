@@ -16,22 +16,16 @@ class Ratio(NamedTuple):
     count: tf.Tensor
 
 
-def cross_entropy(
-    logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, smoothing: float = 0.0
-) -> Ratio:
+def cross_entropy(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> Ratio:
     """Weighted sum of the negative log probabilities of the labels, and the sum of the weights.
 
     Args:
       logits: [..., C] of any float type; computed in float32.
       labels: int [...].
       weights: float [...]; 0 excludes an item.
-      smoothing: share of the label's probability that is spread evenly over the classes (arXiv 1512.00567, section 7).
     """
     logits, labels, weights = _checked(logits, labels, weights)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
-    if smoothing:
-        of_all_classes = -tf.reduce_mean(tf.nn.log_softmax(logits), axis=-1)
-        losses = (1.0 - smoothing) * losses + smoothing * of_all_classes
     return Ratio(tf.reduce_sum(losses * weights), tf.reduce_sum(weights))
 
 

@@ -19,6 +19,10 @@ from albert_tf.training.settings import OptimizerConfig
 # lamb_optimizer.py:60-64).
 _EXCLUDED = re.compile("LayerNorm|layer_norm|bias")
 
+# As in the original, optimization.py:73-79; the decay of the moments, and what is added to the root of the second.
+BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-6
+MAX_GRADIENT_NORM = 1.0  # to which gradients are clipped; 0 does not clip
+
 # Variables of at least this size are updated by a compiled kernel; for smaller variables, compilation takes too long.
 _KERNEL_ELEMENTS = 1 << 16
 
@@ -59,10 +63,9 @@ def _parts(released_name: str) -> list[str]:
 class WarmupPolynomialDecay(tf_keras.optimizers.schedules.LearningRateSchedule):
     """Linear warm-up to the peak, then polynomial decay to 0 at the last step.
 
-    With `decay_from="start"` the decay starts at step 0, so the rate drops at the end of the warm-up (original
-    optimization.py:28-66); with `"warmup_end"` it starts at the end of the warm-up, and with `num_cooldown_steps` that
-    many steps before the last. The first update is step 1, with the rate peak / num_warmup_steps, because the original
-    increments its global step before it reads the rate.
+    The decay starts at step 0, so the rate drops at the end of the warm-up (original optimization.py:28-66); with
+    `num_cooldown_steps` it starts that many steps before the last. The first update is step 1, with the rate
+    peak / num_warmup_steps, because the original increments its global step before it reads the rate.
     """
 
     def __init__(self, config: OptimizerConfig, peak: float, clock: Clock | None = None):
@@ -79,17 +82,15 @@ class WarmupPolynomialDecay(tf_keras.optimizers.schedules.LearningRateSchedule):
         """The learning rate, float32, of the update that follows this number of updates."""
         config = self.config
         step = tf.cast(updates_done, tf.float32) + 1.0
-        warmup_end = float(config.start_warmup_step + config.num_warmup_steps)
-        decay_start = warmup_end if config.decay_from == "warmup_end" else 0.0
-        if config.num_cooldown_steps:
-            decay_start = float(config.num_train_steps - config.num_cooldown_steps)
+        cooldown = config.num_cooldown_steps
+        decay_start = float(config.num_train_steps - cooldown) if cooldown else 0.0
         decay_steps = max(1.0, config.num_train_steps - decay_start)
         decay_progress = tf.clip_by_value((step - decay_start) / decay_steps, 0.0, 1.0)
         decayed = self.peak * (1.0 - decay_progress) ** config.poly_power
         if not config.num_warmup_steps:
             return decayed
-        warmed = self.peak * (step - config.start_warmup_step) / config.num_warmup_steps
-        return tf.where(step < warmup_end, warmed, decayed)
+        warmed = self.peak * step / config.num_warmup_steps
+        return tf.where(step < config.num_warmup_steps, warmed, decayed)
 
 
 def has_same_rates(config: OptimizerConfig, num_train_steps: int, updates: int) -> bool:
@@ -164,13 +165,13 @@ class AdamW(tf_keras.optimizers.Optimizer):
 
 def _moments_and_update(config, gradient, m, v, variable, step, decayed: bool):
     """The new moments, and the update of a variable before learning rate and trust ratio."""
-    m = config.beta_1 * m + (1.0 - config.beta_1) * gradient
-    v = config.beta_2 * v + (1.0 - config.beta_2) * tf.square(gradient)
+    m = BETA_1 * m + (1.0 - BETA_1) * gradient
+    v = BETA_2 * v + (1.0 - BETA_2) * tf.square(gradient)
     m_hat, v_hat = m, v
     if config.bias_correction:
-        m_hat = m / (1.0 - config.beta_1**step)
-        v_hat = v / (1.0 - config.beta_2**step)
-    update = m_hat / (tf.sqrt(v_hat) + config.optimizer_epsilon)
+        m_hat = m / (1.0 - BETA_1**step)
+        v_hat = v / (1.0 - BETA_2**step)
+    update = m_hat / (tf.sqrt(v_hat) + EPSILON)
     if decayed:
         update += config.weight_decay_rate * variable
     return m, v, update

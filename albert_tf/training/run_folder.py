@@ -28,11 +28,6 @@ MODEL = "model"
 OTHER_DATA = "other_data"  # has a folder for the results of each file that is not the run's own
 _EVAL_DATA, _RUN_ID = "eval_data", "run_id"  # in config.json: data of the evaluations; for trackers
 _LOGS = (METRICS_FILE, EVAL_METRICS_FILE)
-# Deleted by --overwrite_output_dir. CONFIG_FILE stays until it is replaced, so that the folder always belongs to a run.
-_WRITTEN_BY_RUN = (
-    *(RESULTS_FILE, *_LOGS, CHECKPOINTS),
-    *("train", "eval", MODEL, "predictions", OTHER_DATA),
-)
 
 
 def writing(output_dir: str) -> ContextManager[None]:
@@ -81,7 +76,7 @@ class RunFolder:
         # A training without a checkpoint starts again, with any settings.
         self._has_checkpoint = bool(run_files.checkpoints(self.file(CHECKPOINTS)))
         is_continued = self._has_checkpoint or not config.do_train
-        self._is_resumed = bool(recorded) and is_continued and not config.overwrite_output_dir
+        self._is_resumed = bool(recorded) and is_continued
         self._recorded = recorded if self._is_resumed else {}
         self._eval_data = self._recorded.get(_EVAL_DATA, {})
         if self._is_resumed:
@@ -129,7 +124,7 @@ class RunFolder:
                     continue
                 raise UserError(
                     f"--output_dir={self.path} contains a run with {name}={old_value!r}, not {value!r}:"
-                    " choose another folder, or --overwrite_output_dir to start again"
+                    " choose another folder, or delete it"
                     f"{steps_hint if name == 'num_train_steps' else ''}"
                 )
 
@@ -175,7 +170,7 @@ class RunFolder:
         }
 
     def open(self) -> None:
-        """Creates the folder, or deletes the run in it if that was requested, and writes config.json.
+        """Creates the folder and writes config.json.
 
         An evaluation does not change the config.json of a run.
         """
@@ -185,9 +180,7 @@ class RunFolder:
         with self.writing():
             # Files of a run that was killed before its first checkpoint do not belong to this run.
             names: tuple[str, ...] = ()
-            if self._config.overwrite_output_dir:
-                names = _WRITTEN_BY_RUN
-            elif self._config.do_train and not self._is_resumed:
+            if self._config.do_train and not self._is_resumed:
                 names = (RESULTS_FILE, BEST)
             for name in names:
                 files.remove(self.file(name))

@@ -3,12 +3,13 @@
 import dataclasses
 import importlib.util
 import math
-import os
 import re
-from typing import Any
+from typing import Any, ClassVar
 
 from albert_tf.core.settings import LARGEST_INT32, Settings, setting
 from albert_tf.model.config import where_released
+
+_REFERENCE_BATCH_SIZE = 4096  # the paper's, for which its learning rate was chosen
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -21,40 +22,22 @@ class OptimizerConfig(Settings):
     learning_rate: float = setting(0.00176, "Peak learning rate.", minimum=0)
     learning_rate_scaling: str = setting(
         "none",
-        "Factor of --learning_rate: batch / --reference_batch_size, or its square root.",
+        "Factor of --learning_rate: batch / 4096, or its square root.",
         choices=("none", "sqrt", "linear"),
-    )
-    reference_batch_size: int = setting(
-        4096, "Batch size for which --learning_rate was chosen.", minimum=1
     )
     num_train_steps: int = setting(
         125000, "Number of training steps; the learning rate is 0 at the last.", minimum=1
     )
     num_warmup_steps: int = setting(3125, "Number of steps of linear warm-up.", minimum=0)
-    start_warmup_step: int = setting(0, "Step at which the warm-up starts.", minimum=0)
     poly_power: float = setting(1.0, "Power of the polynomial decay.", minimum=0)
-    decay_from: str = setting(
-        "start",
-        "First step of the decay: `start`, as in the original (the rate falls from 0.00176 to 0.001716 when a warm-up"
-        " of 3125 of 125000 steps ends), or `warmup_end`, without this fall.",
-        choices=("start", "warmup_end"),
-    )
     num_cooldown_steps: int = setting(
         0,
-        "Number of the last steps, in which the rate decays; it is constant before. With 0, it decays from --decay_from"
-        " on.",
+        "Number of the last steps, in which the rate decays; it is constant before. With 0, it"
+        " decays from step 0, as in the original.",
         minimum=0,
     )
     weight_decay_rate: float = setting(
         0.01, "Decoupled weight decay; not applied to LayerNorm and biases.", minimum=0
-    )
-    beta_1: float = setting(0.9, "Decay of the first moment.", minimum=0, maximum=1)
-    beta_2: float = setting(0.999, "Decay of the second moment.", minimum=0, maximum=1)
-    optimizer_epsilon: float = setting(
-        1e-6, "Added to the square root of the second moment.", minimum=0
-    )
-    max_gradient_norm: float = setting(
-        1.0, "Global norm to which gradients are clipped; 0 does not clip.", minimum=0
     )
     learning_rate_factors: str = setting(
         "",
@@ -80,18 +63,16 @@ class OptimizerConfig(Settings):
         return numbers_by_name(self, "learning_rate_factors", "part:factor pairs")
 
     def _check_warmup(self) -> None:
-        start, warmup = self.start_warmup_step, self.num_warmup_steps or 0
-        if start + warmup > (last := self.num_train_steps):
-            since = f", from --start_warmup_step={start}" if start else ""
-            reason = f"({warmup}{since}) must end within the {last} training steps"
-            self.refuse("num_warmup_steps", reason)
-        if start + warmup + self.num_cooldown_steps > last:
+        warmup, last = self.num_warmup_steps or 0, self.num_train_steps
+        if warmup > last:
+            self.refuse("num_warmup_steps", f"({warmup}) must end within the {last} training steps")
+        if warmup + self.num_cooldown_steps > last:
             reason = f"({self.num_cooldown_steps}) must begin after the warm-up, with {last} training steps"
             self.refuse("num_cooldown_steps", reason)
 
     def peak_learning_rate(self, train_batch_size: int) -> float:
         """The learning rate at the end of the warm-up, for a global batch of this many examples."""
-        ratio = train_batch_size / self.reference_batch_size
+        ratio = train_batch_size / _REFERENCE_BATCH_SIZE
         factors = {"none": 1.0, "sqrt": ratio**0.5, "linear": ratio}
         return self.learning_rate * factors[self.learning_rate_scaling]
 
@@ -118,36 +99,30 @@ def numbers_by_name(
 STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker_mirrored", "tpu")
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 _SAME = {"changes_results": False}
-_DEVICES = {**_SAME, "about_devices": True}
 _COUNT = {**_SAME, "minimum": 1}
-_COUNT_OR_NONE = {**_COUNT, "none_value": 0}
-_MOST_EXAMPLES, _MOST_DEVICES = 2**20, 1024  # of a step
+_MOST_EXAMPLES = 2**20  # of a step
 
 
 def _dropout(sites: str) -> Any:
     """The field of a dropout rate that overrides the rate in the model's configuration."""
-    default = "by default, or with -1, the rate in the model's configuration."
-    return setting(None, f"{sites}; {default}", minimum=0, maximum=0.99, none_value=-1)
+    default = "by default, the rate in the model's configuration."
+    return setting(None, f"{sites}; {default}", minimum=0, maximum=0.99)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunConfig(Settings):
     """How a model is trained and evaluated for any task: folder, batches, devices, intervals."""
 
+    without_flags: ClassVar[tuple[str, ...]] = ("classifier_dropout_prob",)
+
     output_dir: str = setting(
         "", "Folder of the run: checkpoints, logs, results, model.", required=True, **_SAME
-    )
-    overwrite_output_dir: bool = setting(
-        False,
-        "Whether to delete the run in --output_dir and start again; otherwise the run is resumed.",
-        **_SAME,
     )
     do_train: bool = setting(True, "Whether to train.", **_SAME)
     do_eval: bool = setting(True, "Whether to evaluate at the end, and during training.", **_SAME)
     train_batch_size: int = setting(
         4096,
         "Examples in a training step, over all devices.",
-        less_memory="lower",
         minimum=1,
         maximum=_MOST_EXAMPLES,
     )
@@ -156,36 +131,23 @@ class RunConfig(Settings):
         "Examples in an evaluation step, over all devices.",
         **_COUNT,
         maximum=_MOST_EXAMPLES,
-        less_memory="lower",
     )
     gradient_accumulation_steps: int = setting(
         1,
         "Number of micro-batches into which a device's part of the batch is split, to save memory; changes only dropout"
         " masks and rounding.",
         **_COUNT,
-        less_memory="raise",
     )
     distribution_strategy: str = setting(
         "auto",
-        "Use of the devices; `auto` uses all GPUs, or the TPU of --tpu_name, or the CPU.",
+        "Use of the devices; `auto` uses all GPUs, or the TPU of --tpu_name, or the CPU. `multi_worker_mirrored` reads"
+        " TF_CONFIG.",
         choices=STRATEGIES,
-        **_DEVICES,
-    )
-    num_devices: int | None = setting(
-        None,
-        "Number of devices of `mirrored`; by default, or with 0, every GPU. If there is no GPU, logical CPU devices are"
-        " created.",
-        **_COUNT_OR_NONE,
-        maximum=_MOST_DEVICES,
-        about_devices=True,
+        **_SAME,
     )
     tpu_name: str = setting(
-        "", "Name or grpc:// address of a Cloud TPU; `local` on a TPU VM.", **_DEVICES
+        "", "Name or grpc:// address of a Cloud TPU; `local` on a TPU VM.", **_SAME
     )
-    worker_hosts: str = setting(
-        "", "host:port of every worker, separated by commas, for multi_worker_mirrored.", **_DEVICES
-    )
-    task_index: int = setting(0, "Index of this process in --worker_hosts.", minimum=0, **_DEVICES)
     mixed_precision: str = setting(
         "float32",
         "Precision of matrix products; norms, softmax and losses stay float32.",
@@ -195,18 +157,12 @@ class RunConfig(Settings):
         False,
         "Whether to compute each block again in the backward pass instead of keeping its activations.",
         **_SAME,
-        less_memory="set",
     )
     jit_compile: str = setting(
         "auto",
         "Whether XLA compiles the step: `auto` does on GPU (on TPU it always does).",
         choices=("auto", "on", "off"),
-        **_DEVICES,
-    )
-    steps_per_loop: int = setting(
-        1000,
-        "Maximum number of training steps that run on the device without returning to Python.",
-        **_COUNT,
+        **_SAME,
     )
     log_every_steps: int = setting(
         100, "Training steps between two lines of metrics.jsonl.", **_COUNT
@@ -226,28 +182,24 @@ class RunConfig(Settings):
         "Training steps between two evaluations, if there are records to evaluate on.",
         **_COUNT,
     )
-    max_eval_steps: int | None = setting(
-        100, "Maximum number of steps of an evaluation; 0 evaluates all records.", **_COUNT_OR_NONE
-    )
-    early_stopping_evaluations: int | None = setting(
-        None,
-        "Training stops after this number of evaluations without a new best value; by default, or with 0, it does not"
-        " stop early.",
-        **_COUNT_OR_NONE,
+    max_eval_steps: int = setting(
+        100,
+        "Maximum number of steps of an evaluation; 0 evaluates all records.",
+        minimum=0,
+        **_SAME,
     )
     stop_after_steps: int | None = setting(
         None,
-        "Step to stop at before --num_train_steps, without changing the schedule; by default, or with 0,"
+        "Step to stop at before --num_train_steps, without changing the schedule; by default"
         " --num_train_steps.",
-        **_COUNT_OR_NONE,
+        **_COUNT,
     )
     train_minutes: float | None = setting(
         None,
         "Budget of time: training ends after these minutes, and warm-up and decay take the same shares of them as of"
         " --num_train_steps. Training steps count, without the first one of a process, evaluations and checkpoints. By"
-        " default, or with 0, steps decide.",
+        " default, steps decide.",
         minimum=0.001,
-        none_value=0,
     )
     seed: int = setting(
         12345,
@@ -263,8 +215,7 @@ class RunConfig(Settings):
     init_checkpoint: str = setting(
         "",
         "Model to start from: a TF1 checkpoint, a model folder or the folder of a run.",
-        input_path=True,
-        if_missing=where_released,
+        input_path=where_released,
         **_SAME,
     )
     warm_start_from_shallower: bool = setting(
@@ -283,9 +234,6 @@ class RunConfig(Settings):
         if self.warm_start_from_shallower and not self.init_checkpoint:
             reason = "needs --init_checkpoint, the shallower model to start from"
             self.refuse("warm_start_from_shallower", reason)
-        if self.overwrite_output_dir and self.init_checkpoint and self._would_delete_checkpoint():
-            reason = f"would delete --init_checkpoint={self.init_checkpoint}: choose another --output_dir"
-            self.refuse("overwrite_output_dir", reason)
         if self.log_to and not importlib.util.find_spec(self.log_to):
             package = self.log_to
             self.refuse("log_to", f"={package} needs the package {package}: pip install {package}")
@@ -295,33 +243,13 @@ class RunConfig(Settings):
         self._check_devices()
 
     def _check_devices(self) -> None:
-        strategy, hosts = self.distribution_strategy, self.worker_hosts.split(",")
-        if (self.num_devices or 1) > 1 and strategy in ("one_device", "tpu"):
-            reason = f"({self.num_devices}) contradicts --distribution_strategy={strategy}"
-            self.refuse("num_devices", reason)
+        strategy = self.distribution_strategy
         if strategy == "tpu" and not self.tpu_name:
             reason = "must be given with --distribution_strategy=tpu (`local` on a TPU VM)"
             self.refuse("tpu_name", reason)
         if self.tpu_name and strategy not in ("auto", "tpu"):
             self.refuse("tpu_name", f"contradicts --distribution_strategy={strategy}")
-        if self.worker_hosts and strategy != "multi_worker_mirrored":
-            self.refuse("worker_hosts", "needs --distribution_strategy=multi_worker_mirrored")
-        if wrong := [host for host in hosts if host and not _has_port(host)]:
-            self.refuse("worker_hosts", f"must be host:port of every worker, got {wrong[0]!r}")
-        if self.task_index and self.task_index >= len(hosts):
-            reason = f"must be below the number of --worker_hosts, got {self.task_index}"
-            self.refuse("task_index", reason)
 
     def has_work(self) -> bool:
         """Whether the settings ask for any work."""
         return self.do_train or self.do_eval
-
-    def _would_delete_checkpoint(self) -> bool:
-        folder, checkpoint = map(os.path.realpath, (self.output_dir, self.init_checkpoint))
-        return os.path.commonpath([folder, checkpoint]) == folder
-
-
-def _has_port(host: str) -> bool:
-    """Whether a host is followed by a colon and the number of a port."""
-    name, _, port = host.rpartition(":")
-    return bool(name) and port.isascii() and port.isdigit() and int(port) < 2**16

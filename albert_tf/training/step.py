@@ -38,7 +38,6 @@ class Trainer(orbit.StandardTrainer):
         self.global_step, self.accumulators = state.global_step, state.accumulators
         self._seed = config.seed
         self._num_micro_batches = config.gradient_accumulation_steps
-        self._max_gradient_norm = state.optimizer_config.max_gradient_norm
         trains = getattr(self.optimizer, "inner_optimizer", self.optimizer).trains
         self._variables = [*filter(trains, self.model.trainable_variables)]
         on_gpu = device.target_device() == "GPU"
@@ -70,7 +69,9 @@ class Trainer(orbit.StandardTrainer):
             gradients = self.optimizer.get_unscaled_gradients(gradients)
             row_square_sums = {name: rows / scale**2 for name, rows in row_square_sums.items()}
         row_sums = [row_square_sums.get(str(index)) for index in range(len(gradients))]
-        clipped, _ = optimizers.clip_by_global_norm(gradients, row_sums, self._max_gradient_norm)
+        clipped, _ = optimizers.clip_by_global_norm(
+            gradients, row_sums, optimizers.MAX_GRADIENT_NORM
+        )
         pairs_to_apply = zip(clipped, self._variables, strict=True)
         self.optimizer.apply_gradients(pairs_to_apply, skip_gradients_aggregation=True)
         return pairs

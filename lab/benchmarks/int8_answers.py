@@ -148,7 +148,7 @@ def source_of(run: str, predictor: Predictor) -> Any:
     known = description.describe(run)
     definition = registry.find(known.task_name)
     assert definition, run
-    source = registry.resolve(definition.source)(definition.settings(**known.settings))
+    source = definition.source(definition.settings(**known.settings))
     source.labels = source.labels or predictor.model.config.labels
     return source
 

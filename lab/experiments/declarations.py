@@ -41,7 +41,7 @@ SAMPLE_CORPUS = "sample_corpus"
 PRETRAINING = (RunConfig, OptimizerConfig, PretrainingConfig)
 # Settings that a run fills in itself, and that no file can contain.
 _FILLED_IN = {
-    *("output_dir", "overwrite_output_dir", "seed", "init_checkpoint", "warm_start_from_shallower"),
+    *("output_dir", "seed", "init_checkpoint", "warm_start_from_shallower"),
     *("spm_model_file", "vocab_file", "input_file", "eval_file", "train_file", "predict_file"),
     *("model", "albert_config_file", "foreign", "task_name", "version", "data_dir", "ensemble"),
     *("output_file", "output_prefix", "random_next_sentence"),

@@ -21,12 +21,11 @@ from albert_tf.tasks.classification.settings import GLUE_TASK_NAMES, task_key
 from albert_tf.tasks.pretraining.task import PretrainingTask
 from albert_tf.training import loop
 from albert_tf.training.run_folder import CONFIG_FILE, EVAL_METRICS_FILE, METRICS_FILE, RESULTS_FILE
-from albert_tf.training.settings import RunConfig
 from lab.experiments.declarations import PRETRAINING, Experiment, Row, fine_tuning_classes
 from lab.experiments.preparation import Workspace, key_of, locked
 
 # Settings of a run that determine where it is computed.
-DEVICE_SETTINGS = RunConfig.names(about_devices=True)
+DEVICE_SETTINGS = ("distribution_strategy", "tpu_name", "jit_compile")
 # Settings that fine-tuning takes from pretraining, unless the scale's `[tasks]` has other values.
 INHERITED = (*DEVICE_SETTINGS, "mixed_precision")
 
@@ -321,7 +320,7 @@ def _run(trained: Trained, task: str, own: Mapping[str, Any]) -> dict:
     """Runs the task's program with the scale's settings and those in `own`; returns the contents of results.json."""
     values = {**settings_for(trained, task), "seed": trained.seed, **own}
     run, optimizer, config = settings_of(values, fine_tuning_classes(task))
-    task_class = registry.resolve(registry.find(task).task)
+    task_class = registry.find(task).task
     results = repeated_runs.fine_tune(task_class, config, run, optimizer)
     free_memory()
     return results

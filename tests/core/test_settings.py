@@ -1,93 +1,174 @@
-"""Settings: checks, optional values, and the flags that are made of them.
+"""Settings: checks, the flags that are made of them, and the lines about wrong command lines.
 
 Covers: errors.py, flags.py.
 """
 
 import dataclasses
+import subprocess
+import sys
 
 import pytest
-from absl import flags as absl_flags
 
 from albert_tf.core import flags
 from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings, changed, setting
-from albert_tf.tasks.classification.settings import ClassifierConfig
-from albert_tf.tasks.settings import FineTuningOptimizerConfig
-from albert_tf.training.settings import OptimizerConfig
+from tests.helpers import ROOT, error_of
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Example(Settings):
-    """One setting of each type."""
+    """One setting of each type.
+
+    More about it.
+    """
 
     name: str = setting("", "A name.", changes_results=False)
-    count: int | None = setting(None, "A number; 0 is none.", minimum=1, none_value=0)
-    rate: float | None = setting(
-        0.5, "A rate; -1 is none.", minimum=0, maximum=0.9, none_value=-1, about_devices=True
-    )
+    kind: str = setting("", "A kind.", choices=("", "a", "b"))
+    count: int | None = setting(None, "A number.", minimum=1)
+    rate: float | None = setting(0.5, "A rate.", minimum=0, maximum=0.9)
     width: int = setting(7, "A width.", minimum=0)
+    fast: bool = setting(True, "Whether it is fast.")
 
 
-def parsed(cls, *arguments):
-    values = absl_flags.FlagValues()
-    flags.define_flags([cls], values)
-    values(["program", *arguments])
-    return flags.settings_from_flags(cls, values)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Own(Example):
+    """What this program has."""
+
+    without_flags = ("width",)
+
+    width: int = changed(Example, "width", 9)
+    folder: str = setting("", "A folder.", required=True)
+    source: str = setting("", "A path.", input_path=lambda path: f"get {path}")
 
 
-def test_a_number_that_stands_for_none_becomes_none():
-    assert (Example(count=0).count, Example(rate=-1).rate, Example(rate=-1.0).rate) == (None,) * 3
-    assert (Example().count, Example(rate=None).rate) == (None, None)
-    assert Example(width=0).width == 0
+def parsed(cls, *words, **options):
+    (settings,) = flags.parse([cls], ["program", *words], **options)
+    return settings
+
+
+def test_a_command_line_becomes_settings():
+    assert parsed(Example) == Example()
+    found = parsed(Example, "--count=3", "--rate=0.25", "--nofast", "--kind=a", "--width", "0")
+    assert found == Example(count=3, rate=0.25, fast=False, kind="a", width=0)
+    assert parsed(Own, "x", "--name=-7", positional=["folder"]) == Own(folder="x", name="-7")
+    assert type(Example(rate=0).rate) is float
+
+
+def test_defaults_are_for_flags_that_are_not_given():
+    def defaults(values, given):
+        assert values["count"] == 4 and given == {"count"}
+        return {"count": 9, "rate": 0.75}
+
+    assert parsed(Example, "--count=4", defaults=defaults) == Example(count=4, rate=0.75)
+
+
+def test_a_field_without_a_flag_has_its_default():
+    assert Own(folder="x").width == 9
+    assert "width" in error_of(parsed, Own, "--folder=x", "--width=3")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--count=0"], "--count must be at least 1, got 0"),
+        (["--count=99999999999"], "--count must be at most 2147483647, got 99999999999"),
+        (["--count=2.5"], "--count"),
+        (["--rate=1"], "--rate must be at most 0.9, got 1.0"),
+        (["--rate=nan"], "--rate must be a finite number, got nan"),
+        (["--fast=maybe"], "--fast"),
+        (["--kind=c"], "--kind"),
+        (["--widht=3"], "Did you mean: width"),
+        (["--train_step=3"], "--train_step is no flag of this program; --num_train_steps replaces"),
+        (["--name"], "--name"),
+        (["stray"], "'stray' is not a flag; write --name=value"),
+    ],
+    ids=str,
+)
+def test_a_wrong_command_line_is_one_line(words, message):
+    assert message in error_of(parsed, Example, *words)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "--folder is required: A folder."),
+        (["--folder="], "--folder is required"),
+        (["--folder=x", "--source=README.md,no"], "--source=no: no such file or folder; get no"),
+    ],
+    ids=str,
+)
+def test_what_a_flag_needs(words, message):
+    assert message in error_of(parsed, Own, *words)
+    parsed(Own, "--folder=x", "--source=README.md,hf:a/b,gs://c/*,docs")
 
 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"count": -1}, "--count must be 0 or at least 1, got -1"),
-        ({"count": 2.5}, "--count must be of type int, got 2.5"),
         ({"count": "2"}, "--count must be of type int, got '2'"),
         ({"count": False}, "--count must be of type int, got False"),
-        ({"rate": -0.5}, "--rate must be -1 or at least 0, got -0.5"),
-        ({"rate": 1}, "--rate must be at most 0.9, got 1.0"),
-        ({"width": -1}, "--width must be at least 0, got -1"),
         ({"width": None}, "--width must be of type int, got None"),
-        ({"name": None}, "--name must be of type str, got None"),
+        ({"kind": "c"}, "--kind must be one of a, b, got 'c'"),
     ],
 )
-def test_other_values_of_an_optional_setting_are_checked(values, message):
-    with pytest.raises(UserError) as caught:
-        Example(**values)
-    assert str(caught.value) == message
+def test_values_from_files_are_checked(values, message):
+    assert error_of(Example, **values) == message
 
 
-def test_an_unknown_declaration_is_rejected():
-    with pytest.raises(TypeError, match="minimun"):
-        setting(1, "A number.", minimun=1)
+def test_declarations():
     with pytest.raises(TypeError, match="minimun"):
         changed(Example, "width", 3, minimun=1)
-
-
-def test_a_changed_setting_keeps_the_other_declarations():
     field = changed(Example, "rate", 0.25, maximum=0.75)
-    assert field.default == 0.25
     expected = {**Example.__dataclass_fields__["rate"].metadata, "maximum": 0.75}
-    assert dict(field.metadata) == expected
-
-
-def test_names_are_found_by_their_declarations():
+    assert field.default == 0.25 and dict(field.metadata) == expected
     assert Example.names(changes_results=False) == ("name",)
-    assert Example.names(changes_results=True, about_devices=False) == ("count", "width")
 
 
-def test_flags_of_optional_settings():
-    assert parsed(Example) == Example()
-    assert parsed(Example, "--count=3", "--rate=0.25") == Example(count=3, rate=0.25)
-    assert parsed(Example, "--count=0", "--rate=-1") == Example(rate=None)
+def test_help_has_every_flag_with_values_and_defaults():
+    lines = flags.help_text("Does it.\n", [Example, Own]).splitlines()
+    assert lines[:3] == ["Does it.", "", "What this program has."] and "More about it." not in lines
+    for line in ("  --folder=TEXT (required)", "  --kind=a|b", "  --[no]fast (default: true)"):
+        assert line in lines
+    assert lines.index("One setting of each type.") < lines.index("  --width=NUMBER (default: 7)")
+    assert max(map(len, lines)) <= 100
 
 
-def test_numbers_that_are_natural_stay_numbers():
-    optimizer = OptimizerConfig(learning_rate=0, num_warmup_steps=0, max_gradient_norm=0)
-    assert optimizer.learning_rate == optimizer.num_warmup_steps == optimizer.max_gradient_norm == 0
-    assert FineTuningOptimizerConfig(num_warmup_steps=0).num_warmup_steps == 0
-    assert ClassifierConfig(task_name="MRPC", restart_collapsed=0).restart_collapsed == 0
+PROGRAM = """
+import dataclasses
+from albert_tf.core import errors, flags, settings
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Lines(settings.Settings):
+    lines: int = settings.setting(9000, 'Lines.')
+def main(chosen):
+    if not chosen.lines:
+        raise errors.UserError('nothing')
+    for _ in range(chosen.lines):
+        print('x' * 99)
+flags.run(main, Lines)
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "message"),
+    [
+        ("--lines=3 | cat", 0, ""),
+        ("--lines=0", 1, "nothing\n"),
+        ("--lines=x", 2, "flag --lines=x: "),
+        ("| head -1", 1, "standard output was closed\n"),
+        ("--help | head -1", 0, ""),
+    ],
+)
+def test_how_a_program_ends(words, status, message, tmp_path):
+    (tmp_path / "program.py").write_text(PROGRAM)
+    command = f"set -o pipefail; {sys.executable} {tmp_path}/program.py {words}"
+    environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
+    process = subprocess.run(
+        ["bash", "-c", command], env=environment, capture_output=True, text=True, check=False
+    )
+    assert process.returncode == status
+    assert process.stderr.startswith(f"program.py: {message}" if message else "")
+    assert process.stderr.count("\n") == bool(message)
+
+
+def test_user_errors_show_every_character():
+    assert str(UserError("a\nb\x00")) == "a\\nb\\x00"

@@ -117,7 +117,7 @@ def test_losses_and_gradients_equal_those_of_single_examples(single, rows, shari
 
 @pytest.mark.parametrize(
     "options",
-    [[], ["--distribution_strategy=mirrored", "--num_devices=2", "--recompute_activations"]],
+    [[], ["--distribution_strategy=mirrored", "--recompute_activations"]],
     ids=["one device", "two devices, recomputed"],
 )
 def test_packed_golden_records_give_the_losses_of_the_original(

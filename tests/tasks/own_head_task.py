@@ -8,7 +8,7 @@ import tensorflow as tf
 from albert_tf.model import heads
 from albert_tf.model.encoder import Dense
 from albert_tf.tasks import runner
-from albert_tf.tasks.registry import TaskDefinition
+from albert_tf.tasks.definition import TaskDefinition
 from tests.tasks import toy_task
 
 HIDDEN = 13  # width of the hidden layer

@@ -12,7 +12,12 @@ from tests.helpers import pretrain_here
 
 LAMB_RUN = [
     *("--train_batch_size=8", "--learning_rate=0.00176", "--num_train_steps=20"),
-    *("--num_warmup_steps=3", "--shuffle=false", "--log_every_steps=1", "--stop_after_steps=8"),
+    *(
+        "--num_warmup_steps=3",
+        "--shuffle_buffer_examples=1",
+        "--log_every_steps=1",
+        "--stop_after_steps=8",
+    ),
 ]
 
 
@@ -36,7 +41,7 @@ def test_outputs_equal_those_of_the_original(golden):
     "options",
     [
         [],
-        ["--distribution_strategy=mirrored", "--num_devices=2", "--gradient_accumulation_steps=2"],
+        ["--distribution_strategy=mirrored", "--gradient_accumulation_steps=2"],
         ["--jit_compile=on", "--recompute_activations"],
     ],
     ids=["one device", "two devices, accumulated", "compiled, recomputed"],

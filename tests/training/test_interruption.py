@@ -1,6 +1,5 @@
 """Signals: training ends after a whole step with a checkpoint, other programs at once, and nothing is left behind."""
 
-import json
 import os
 import re
 import signal
@@ -50,10 +49,11 @@ def with_default_signals() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def start(*arguments) -> subprocess.Popen:
+def start(*arguments, **environment) -> subprocess.Popen:
     return subprocess.Popen(
         [sys.executable, *map(str, arguments)],
         cwd=ROOT,
+        env={**os.environ, **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -193,22 +193,6 @@ def test_other_programs_end_in_one_line_without_leftovers_or_orphans(tmp_path, n
     while time.monotonic() < deadline and any(os.path.exists(f"/proc/{pid}") for pid in children):
         time.sleep(0.05)
     assert not any(os.path.exists(f"/proc/{pid}") for pid in children)
-
-
-def test_early_stopping_counts_the_same_after_every_evaluation(flags, tmp_path):
-    """A run that ends by itself stops at the same step when it is stopped and resumed after each step."""
-    flags += ["--eval_every_steps=1", "--save_checkpoints_steps=1", "--learning_rate=0"]
-    flags += ["--early_stopping_evaluations=2", "--num_train_steps=8", "--log_every_steps=1"]
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
-    with eagerly():
-        pretrain_here(*flags, f"--output_dir={whole}")
-        for step in range(1, 5):
-            pretrain_here(*flags, f"--output_dir={parts}", f"--stop_after_steps={step}")
-    assert [line["step"] for line in lines(whole / "eval_metrics.jsonl")] == [1, 2, 3]
-    for name in ("metrics.jsonl", "eval_metrics.jsonl"):
-        assert lines(parts / name) == lines(whole / name)
-    best = [json.loads((run / "results.json").read_text())["best"] for run in (whole, parts)]
-    assert best[0] == best[1] and best[0]["step"] == 1
 
 
 @pytest.mark.skipif(not TRIES_ALL, reason="trains four times; ALBERT_TEST_FAULTS=all")

@@ -99,19 +99,9 @@ def test_schedule_equals_the_original():
     assert end == 0.0
 
 
-def test_decay_from_the_end_of_the_warmup_has_no_step():
-    config = OptimizerConfig(decay_from="warmup_end", num_train_steps=100, num_warmup_steps=20)
-    decayed = rates(config, range(100))
-    assert max(decayed) == pytest.approx(0.00176)
-    assert np.abs(np.diff(decayed)).max() <= 0.00176 / 20 + 1e-9
-    assert decayed[59] == pytest.approx(0.00176 / 2)
-
-
-def test_power_and_start_of_warmup_change_the_rates():
-    config = OptimizerConfig(
-        num_train_steps=10, num_warmup_steps=4, start_warmup_step=2, poly_power=2.0
-    )
-    expected = [0.00176 * 1 / 4, 0.00176 * 0.4**2, 0.00176 * 0.2**2]
+def test_the_power_changes_the_decay():
+    config = OptimizerConfig(num_train_steps=10, num_warmup_steps=4, poly_power=2.0)
+    expected = [0.00176 * 3 / 4, 0.00176 * 0.4**2, 0.00176 * 0.2**2]
     assert rates(config, [2, 5, 7]) == pytest.approx(expected)
     (first,) = rates(OptimizerConfig(num_train_steps=10, num_warmup_steps=0), [0])
     assert first == pytest.approx(0.00176 * 0.9)

@@ -3,6 +3,7 @@
 `make test-all` kills the second worker; `make test-faults` also kills the first, signals each, and stops one.
 """
 
+import json
 import signal
 import socket
 import subprocess
@@ -44,7 +45,7 @@ def start_pair(folder, name) -> list[subprocess.Popen]:
     sockets = [socket.socket() for _ in range(2)]
     for free in sockets:
         free.bind(("localhost", 0))
-    hosts = ",".join(f"localhost:{free.getsockname()[1]}" for free in sockets)
+    hosts = [f"localhost:{free.getsockname()[1]}" for free in sockets]
     for free in sockets:
         free.close()
     command = [
@@ -54,9 +55,14 @@ def start_pair(folder, name) -> list[subprocess.Popen]:
         *("--learning_rate=0.01", "--log_every_steps=5", "--save_checkpoints_steps=7"),
         *("--eval_every_steps=15", "--eval_batch_size=14", "--max_eval_steps=0"),
         *("--deterministic", "--distribution_strategy=multi_worker_mirrored"),
-        *(f"--worker_hosts={hosts}", f"--output_dir={folder / name}"),
+        f"--output_dir={folder / name}",
     ]
-    return [start(*command, f"--task_index={index}") for index in range(2)]
+
+    def start_worker(index: int) -> subprocess.Popen:
+        config = {"cluster": {"worker": hosts}, "task": {"type": "worker", "index": index}}
+        return start(*command, TF_CONFIG=json.dumps(config))
+
+    return [start_worker(index) for index in range(2)]
 
 
 def finish(pair) -> tuple[list[int], list[str]]:

@@ -7,14 +7,16 @@ r"""Fine-tunes ALBERT on a GLUE task, or to classify or score texts of your own.
         --output_dir=runs/reviews
 """
 
+from albert_tf.tasks.classification.predictor import ClassificationPredictor
 from albert_tf.tasks.classification.settings import (
     GLUE_TASK_NAMES,
     OWN_TASK,
     ClassifierConfig,
     task_key,
 )
+from albert_tf.tasks.classification.source import TextSource
+from albert_tf.tasks.definition import TaskDefinition
 from albert_tf.tasks.presets import row
-from albert_tf.tasks.registry import TaskDefinition
 
 _PAPER = {
     "cola": row(1e-5, 16, 0.0, 5336, 320, 512),
@@ -28,17 +30,20 @@ _PAPER = {
     "wnli": row(2e-5, 16, 0.1, 2000, 250, 512),
 }
 
+
+def _task(config, run):
+    from albert_tf.tasks.classification.task import make_task  # TensorFlow
+
+    return make_task(config, run)
+
+
 DEFINITION = TaskDefinition(
     names=(*map(task_key, GLUE_TASK_NAMES), OWN_TASK),
     name_of=lambda values: task_key(values["task_name"]),
     settings=ClassifierConfig,
-    source="albert_tf.tasks.classification.source:TextSource",
-    task="albert_tf.tasks.classification.task:make_task",
-    predictors={
-        "AlbertForSequenceClassification": (
-            "albert_tf.tasks.classification.predictor:ClassificationPredictor"
-        )
-    },
+    source=TextSource,
+    task=_task,
+    predictors={"AlbertForSequenceClassification": ClassificationPredictor},
     presets={
         "paper": _PAPER,
         "readme": {name: values for name, values in _PAPER.items() if name != "wnli"},

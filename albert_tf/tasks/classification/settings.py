@@ -112,8 +112,6 @@ class ClassifierConfig(OneAnswerConfig):
             self._check_separator()
         if self.class_weights:
             self._check_weights()
-        if self.label_smoothing and (self.pair_ranking or self.label_separator or self._has_scores):
-            self.refuse("label_smoothing", "is for one label per text, not scores, sets or pairs")
         if self.windows and (self.task_key != OWN_TASK or len(self.text_column_names) > 1):
             self.refuse("windows", "is for --task_name=tsv with one column in --text_columns")
 

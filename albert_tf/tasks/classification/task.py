@@ -111,8 +111,7 @@ class ClassificationTask(TextTask, LabelTask):
         labels, weights = features[self.label_column][:, 0], self._loss_weights(features)
         if self.is_regression:
             return {"label_loss": squared_error(outputs["logits"][:, 0], labels, weights)}
-        smoothing = self._smoothing(features)
-        return {"label_loss": cross_entropy(outputs["logits"], labels, weights, smoothing)}
+        return {"label_loss": cross_entropy(outputs["logits"], labels, weights)}
 
     def _ranking_loss(self, outputs: Outputs, features: Features) -> Ratio:
         """Half of the cross entropy of which row of a pair has the answer, plus half of that of both rows' labels."""

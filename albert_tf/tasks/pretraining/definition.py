@@ -1,13 +1,19 @@
 """The definition of pretraining for the programs."""
 
+from albert_tf.tasks.definition import TaskDefinition
+from albert_tf.tasks.pretraining.predictor import PretrainedPredictor
 from albert_tf.tasks.pretraining.settings import PretrainingConfig
-from albert_tf.tasks.registry import TaskDefinition
+
+
+def _task(config, run):
+    from albert_tf.tasks.pretraining.task import PretrainingTask  # TensorFlow
+
+    return PretrainingTask(config, run)
+
 
 DEFINITION = TaskDefinition(
     names=("pretraining",),
     settings=PretrainingConfig,
-    task="albert_tf.tasks.pretraining.task:PretrainingTask",
-    predictors={
-        "AlbertForPreTraining": "albert_tf.tasks.pretraining.predictor:PretrainedPredictor"
-    },
+    task=_task,
+    predictors={"AlbertForPreTraining": PretrainedPredictor},
 )

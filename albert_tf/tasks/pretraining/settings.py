@@ -25,23 +25,21 @@ class PretrainingConfig(ModelChoice):
     )
     max_seq_length: int | None = setting(
         None,
-        "Number of tokens in an example; by default, or with 0, the number in the records.",
+        "Number of tokens in an example; by default, the number in the records.",
         minimum=1,
         maximum=LONGEST_SEQUENCE,
-        none_value=0,
     )
     max_predictions_per_seq: int | None = setting(
         None,
-        "Number of masked tokens in an example; by default, or with 0, the number in the records.",
+        "Number of masked tokens in an example; by default, the number in the records.",
         minimum=1,
         maximum=LONGEST_SEQUENCE,
-        none_value=0,
-    )
-    shuffle: bool = setting(
-        True, "Whether training records are shuffled, in a different order each epoch."
     )
     shuffle_buffer_examples: int = setting(
-        10000, "Number of examples that are shuffled together.", minimum=1, maximum=10_000_000
+        10000,
+        "Number of examples that are shuffled together; 1 reads them in order.",
+        minimum=1,
+        maximum=10_000_000,
     )
 
     depth_losses: float = setting(

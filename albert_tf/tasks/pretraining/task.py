@@ -69,7 +69,7 @@ class PretrainingTask(Task):
                     f"--{flag}: records made with --masking=dynamic are masked in this process, not on the hosts of"
                     f" --tpu_name={run.tpu_name}; make them with --masking=static"
                 )
-            shuffling = config.shuffle, config.shuffle_buffer_examples
+            shuffling = config.shuffle_buffer_examples > 1, config.shuffle_buffer_examples
             data[flag] = RecordData(found, found.schema, *shuffling, parts=parts[flag])
         self.train_data, self.eval_data = data.get("input_file"), data.get("eval_file")
 

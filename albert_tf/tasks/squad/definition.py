@@ -8,21 +8,30 @@ r"""Fine-tunes ALBERT on SQuAD 1.1 or 2.0, evaluates it, and answers questions.
 The evaluation follows the official rules.
 """
 
+from albert_tf.tasks.definition import TaskDefinition
 from albert_tf.tasks.presets import row
-from albert_tf.tasks.registry import TaskDefinition
+from albert_tf.tasks.squad.predictor import SpanOrNonePredictor, SpanPredictor
 from albert_tf.tasks.squad.settings import SquadConfig
+from albert_tf.tasks.squad.source import SquadSource
 
 _V1 = row(5e-5, 48, 0.0, 3649, 365, 384)
+
+
+def _task(config, run):
+    from albert_tf.tasks.squad.task import SquadTask  # TensorFlow
+
+    return SquadTask(config, run)
+
 
 DEFINITION = TaskDefinition(
     names=("squad1.1", "squad2.0"),
     name_of=lambda values: f"squad{values['version']}",
     settings=SquadConfig,
-    source="albert_tf.tasks.squad.source:SquadSource",
-    task="albert_tf.tasks.squad.task:SquadTask",
+    source=SquadSource,
+    task=_task,
     predictors={
-        "AlbertForSpan": "albert_tf.tasks.squad.predictor:SpanPredictor",
-        "AlbertForSpanOrNone": "albert_tf.tasks.squad.predictor:SpanOrNonePredictor",
+        "AlbertForSpan": SpanPredictor,
+        "AlbertForSpanOrNone": SpanOrNonePredictor,
     },
     presets={
         "paper": {"squad1.1": _V1, "squad2.0": row(3e-5, 48, 0.0, 8144, 814, 512)},

@@ -69,9 +69,6 @@ class SquadConfig(FineTuningConfig):
                 )
         if self.softmax_over_padding and self.version != "1.1":
             self.refuse("softmax_over_padding", "is for --version=1.1; in 2.0 padding is masked")
-        if self.softmax_over_padding and self.length_buckets not in (None, 1):
-            reason = f"and --length_buckets={self.length_buckets} contradict each other"
-            self.refuse("softmax_over_padding", reason)
 
     def check_with(self, others: Mapping[type[Settings], Any]) -> None:
         """Checks that the flags name the files."""

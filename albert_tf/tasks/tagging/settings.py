@@ -9,7 +9,6 @@ from albert_tf.tasks.settings import (
     FineTuningConfig,
     FineTuningRunConfig,
     files_setting,
-    label_smoothing_setting,
 )
 
 FIRST, LAST = "first", "last"
@@ -54,8 +53,6 @@ class TaggingConfig(FineTuningConfig):
         minimum=1,
         of_model="fixed",
     )
-
-    label_smoothing: float = label_smoothing_setting()
 
     def __post_init__(self):
         super().__post_init__()

@@ -57,8 +57,7 @@ class TaggingTask(FineTuningTask):
     def losses(self, outputs: Outputs, features: Features) -> Mapping[str, Ratio]:
         """Cross entropy of the words' labels, at each word's first token."""
         labels = tf.maximum(features["tag_numbers"] - 1, 0)
-        weights, smoothing = _word_weights(features), self._smoothing(features)
-        return {"tag_loss": cross_entropy(outputs["logits"], labels, weights, smoothing)}
+        return {"tag_loss": cross_entropy(outputs["logits"], labels, _word_weights(features))}
 
     def predictions(self, outputs: Outputs, features: Features) -> Mapping[str, tf.Tensor]:
         """Probabilities [B, L, C]; NaN in the padding."""

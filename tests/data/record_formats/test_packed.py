@@ -377,7 +377,7 @@ def pretrain(config_file, tmp_path):
     def run(record_set, *flags, name="run"):
         folder = tmp_path / name
         # Tracing takes the most time of a run of a few steps; several devices need it.
-        with contextlib.nullcontext() if "--num_devices=2" in flags else eagerly():
+        with contextlib.nullcontext() if "--distribution_strategy=mirrored" in flags else eagerly():
             pretrain_here(
                 *(f"--input_file={folder_of(record_set)}", f"--output_dir={folder}"),
                 *(f"--albert_config_file={config_file}", "--train_batch_size=4", "--deterministic"),
@@ -411,7 +411,7 @@ def test_two_devices_and_accumulation_give_the_losses_of_one(static, pretrain):
     batch = next(size for size in range(16, 64, 4) if round(size * rows_per_example) % 4 == 0)
     flags = ["--num_train_steps=2", f"--train_batch_size={batch}", "--num_warmup_steps=1"]
     one = pretrain(static, *flags, name="one")
-    devices = ["--distribution_strategy=mirrored", "--num_devices=2"]
+    devices = ["--distribution_strategy=mirrored"]
     two = pretrain(static, *flags, *devices, "--gradient_accumulation_steps=2", name="two")
     assert len(one) == len(two) == 2
     for line, other in zip(one, two, strict=True):

@@ -125,8 +125,6 @@ for name, length in LENGTHS.items():
     SCALE += f"""
 [tasks.{name}]
 max_seq_length = {length}
-length_buckets = 1
-num_workers = 1
 num_train_steps = 3
 train_batch_size = 5
 eval_batch_size = 16
@@ -333,12 +331,12 @@ def test_fine_tuning_of_the_papers_scale_is_table_14_on_the_tpu_five_times(task)
 
 
 def test_a_tasks_own_settings_win_over_pretrainings(scale):
-    training_settings = {**scale.training, "mixed_precision": "mixed_bfloat16", "num_devices": 2}
+    training_settings = {**scale.training, "mixed_precision": "mixed_bfloat16", "tpu_name": "t"}
     own = {**scale.tasks["rte"], "mixed_precision": "float32"}
     scale = replace(scale, training=training_settings, tasks={**scale.tasks, "rte": own})
     mnli, rte = wanted(scale, "mnli"), wanted(scale, "rte")
-    assert (mnli["mixed_precision"], mnli["num_devices"]) == ("mixed_bfloat16", 2)
-    assert (rte["mixed_precision"], rte["num_devices"]) == ("float32", 2)
+    assert (mnli["mixed_precision"], mnli["tpu_name"]) == ("mixed_bfloat16", "t")
+    assert (rte["mixed_precision"], rte["tpu_name"]) == ("float32", "t")
     # What says how long and how fast pretraining is stays there.
     names = ("train_batch_size", "num_train_steps", "learning_rate")
     assert [mnli[name] for name in names] == [5, 3, 0.02]
@@ -352,7 +350,7 @@ def test_another_machine_is_no_other_run(recipes):
 
     here = folders()
     assert folders(distribution_strategy="tpu", tpu_name="one") == here
-    assert folders(distribution_strategy="mirrored", num_devices=2, jit_compile="off") == here
+    assert folders(distribution_strategy="mirrored", jit_compile="off") == here
     for changes in ({"mixed_precision": "mixed_bfloat16"}, {"log_every_steps": 3}):
         assert all(one != other for one, other in zip(folders(**changes), here, strict=True))
 

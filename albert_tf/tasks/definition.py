@@ -1,0 +1,64 @@
+"""What a task tells the programs about itself. A definition loads without TensorFlow."""
+
+import dataclasses
+import os
+import sys
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from albert_tf.core.errors import UserError
+from albert_tf.core.settings import Settings
+
+if TYPE_CHECKING:
+    from albert_tf.tasks.predictor import Predictor
+    from albert_tf.tasks.source import Source
+
+
+# Key in the settings of a finished model: the file that defines its task; only for tasks of users.
+DEFINED_IN = "defined_in"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class TaskDefinition:
+    """The parts of a task that other code uses.
+
+    Attributes:
+      names: names of the task in the config.json of its models (`finetuning_task`); more than one if the data sets of
+        a package are trained separately.
+      settings: class of its settings, whose fields are flags of its program.
+      task: function that makes the `Task`, which trains and evaluates, from the settings and the run's; it imports
+        TensorFlow.
+      predictors: name of a model class -> subclass of `Predictor`, which answers with such a model. (A module with a
+        model class of its own adds it to `model.heads.MODEL_CLASSES`, and gives `signatures` for exports.)
+      source: subclass of `Source`, which reads the data and makes features; None for pretraining.
+      name_of: function that selects one of `names` from the values of all flags; by default, it is the first name.
+      presets: value of --preset -> name among `names` -> settings.
+      signatures: function (model, tokenizer, settings) -> (tf.Module, functions by name) for exports; by default, the
+        function for the model class.
+    """
+
+    names: tuple[str, ...]
+    settings: type[Settings]
+    task: Callable[..., Any]
+    predictors: Mapping[str, type["Predictor"]]
+    source: type["Source"] | None = None
+    name_of: Callable[[Mapping[str, Any]], str] | None = None
+    presets: Mapping[str, Mapping[str, Mapping[str, Any]]] = dataclasses.field(default_factory=dict)
+    signatures: Callable | None = None
+
+    def preset(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The settings that --preset fills in."""
+        if not values["preset"]:
+            return {}
+        rows = self.presets.get(values["preset"], {})
+        name = self.name_of(values) if self.name_of else self.names[0]
+        if name not in rows:
+            known = f": it knows {', '.join(rows)}" if rows else ""
+            raise UserError(f"--preset={values['preset']} has no row for {name}{known}")
+        return rows[name]
+
+
+def file_of(cls: type) -> str:
+    """Name of the file that defines a class of the user; "" for a class of the library."""
+    is_own = not cls.__module__.startswith("albert_tf.")
+    return os.path.basename(getattr(sys.modules[cls.__module__], "__file__", "")) if is_own else ""
