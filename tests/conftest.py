@@ -243,7 +243,7 @@ def task_flags(task_files, tiny_pretrained) -> dict[str, tuple[str, list[str]]]:
     windows += ["--max_answer_length=6", f"--predict_file={squad / 'questions.json'}"]
     splits = {"train": "train", "eval": "dev", "predict": "test"}.items()
     own = [f"--{flag}_file={tsv / name}.tsv" for flag, name in splits]
-    own += ["--text_columns=review", "--label_column=mood", "--id_column=name"]
+    own += ["--text_columns=review", "--label_column=mood"]
     own += ["--max_seq_length=33"]
     several = [f"--{flag}_file={task_files / 'labels' / name}.tsv" for flag, name in splits]
     several += ["--text_columns=review", "--label_column=topics", "--label_separator=;"]

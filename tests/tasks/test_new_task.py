@@ -1,6 +1,6 @@
 """A new task is one file and its registration: it trains, evaluates and predicts, and the programs know its models.
 
-Covers: predictor.py, registry.py, runner.py, source.py.
+Covers: definition.py, predictor.py, registry.py, runner.py, source.py.
 """
 
 import json

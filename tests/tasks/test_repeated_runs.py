@@ -1,26 +1,19 @@
-"""Around a run: several seeds, restarts, ensembles, starting from another task, the settings of the paper.
+"""Around a run: several seeds, ensembles, starting from another task, the settings of the paper.
 
-Covers: grid.py, presets.py.
+Covers: presets.py.
 """
 
 import json
-import math
 import shutil
 import statistics
-import sys
 
 import numpy as np
 import pytest
-from matplotlib import axes
 
 from albert_tf import UserError
 from albert_tf.core import files
-from albert_tf.tasks import grid, registry, repeated_runs
-from albert_tf.tasks.classification.task import ClassificationTask
-from albert_tf.tasks.finetuning import averaged
-from tests.helpers import eagerly, error_of, fine_tune_here, fine_tuning_settings, make_task
-
-# --- Several runs
+from albert_tf.tasks import registry, repeated_runs
+from tests.helpers import error_of, fine_tune_here, fine_tuning_settings, make_task
 
 
 @pytest.fixture(scope="module")
@@ -32,142 +25,26 @@ def three_runs(finished):
 
 
 def test_several_runs_have_seeds_of_their_own_and_one_summary(three_runs):
-    _, folder, results, _ = three_runs
-    seeds = [40, 41, 42]
-    names = [f"seed_{seed}" for seed in seeds]
+    _, folder, results, output = three_runs
+    names = [f"seed_{seed}" for seed in (40, 41, 42)]
     assert {path.name for path in folder.iterdir()} == {*names, "results.json"}
-    assert [run["seed"] for run in results["runs"]] == seeds
     alone = [json.loads((folder / name / "results.json").read_text()) for name in names]
     assert len({run["eval"]["loss"] for run in alone}) == 3
     for name in ("loss", "accuracy", "f1"):
-        low, middle, high = sorted(run["eval"][name] for run in alone)
-        mean = (low + middle + high) / 3
-        squares = (low - mean) ** 2 + (middle - mean) ** 2 + (high - mean) ** 2
-        assert results["median"][name] == middle
-        assert results["mean"][name] == pytest.approx(mean)
-        assert results["standard_deviation"][name] == pytest.approx(math.sqrt(squares / 2))
-        assert (results["least"][name], results["greatest"][name]) == (low, high)
+        values = [run["eval"][name] for run in alone]
+        expected = (statistics.median(values), statistics.fmean(values), statistics.stdev(values))
+        found = [results[kind][name] for kind in ("median", "mean", "standard_deviation")]
+        assert found == pytest.approx(expected)
+        assert (results["least"][name], results["greatest"][name]) == (min(values), max(values))
+        assert all(f"{value:.4f}" in output for value in (*values, *expected))
     best = max(alone, key=lambda run: run["best"]["value"])
-    assert results["best_run"] == str(folder / f"seed_{40 + alone.index(best)}")
-    assert results["collapsed_and_replaced"] == []
+    assert results["best_run"] == str(folder / names[alone.index(best)])
 
 
-def test_a_search_runs_every_combination_and_sorts_the_medians(task_flags, tmp_path, capsys):
-    runner, flags = task_flags["tsv"]
-    flags = [*flags, "--num_train_steps=1", "--num_runs=2", "--seed=3", f"--output_dir={tmp_path}"]
-    flags.append("--search=learning_rate=1e-3,1e-2;optimizer=adamw")
-    with eagerly():
-        report = fine_tune_here(runner, *flags)
-        lines = capsys.readouterr().out.splitlines()[-4:]
-        assert fine_tune_here(runner, *flags)["search"] == report["search"]  # resumed
-    assert json.loads((tmp_path / "results.json").read_text())["search"] == report["search"]
-    rates = [entry["settings"]["learning_rate"] for entry in report["search"]]
-    assert sorted(rates) == [1e-3, 1e-2] and report["metric"] == "accuracy"
-    scores = [entry["median"]["accuracy"] for entry in report["search"]]
-    assert scores == sorted(scores, reverse=True)
-    for entry in report["search"]:
-        folder = tmp_path / f"learning_rate={entry['settings']['learning_rate']},optimizer=adamw"
-        assert entry["folder"] == str(folder)
-        alone = [
-            json.loads((folder / f"seed_{seed}" / "results.json").read_text()) for seed in (3, 4)
-        ]
-        assert entry["median"]["loss"] == pytest.approx(
-            sum(run["eval"]["loss"] for run in alone) / 2
-        )
-        assert entry["scores"] == [run["eval"]["accuracy"] for run in alone]
-    assert lines[0].split()[:5] == ["median", "of", "2", "learning_rate", "optimizer"]
-    assert lines[-1] == f"results in {tmp_path / 'results.json'}; search.png"
-    assert (tmp_path / "search.png").read_bytes().startswith(b"\x89PNG")
-    assert [line.split()[:3] for line in lines[1:3]] == [
-        [f"{number}.", str(rate), "adamw"] for number, rate in enumerate(rates, start=1)
-    ]
-
-
-def test_the_plot_of_a_search_has_a_dot_for_each_run_and_a_bar_at_each_median(monkeypatch):
-    drawn = []
-    plot = axes.Axes.plot
-    monkeypatch.setattr(
-        axes.Axes,
-        "plot",
-        lambda own, *args, **style: drawn.append(args) or plot(own, *args, **style),
-    )
-    entries = [
-        {"settings": {"seed": 4}, "scores": [0.5, 0.75, 1.0], "median": {"f1": 0.75}},
-        {"settings": {"seed": 5}, "scores": [0.25], "median": {"f1": 0.25}},
-    ]
-    assert grid.plot(entries, "f1") == grid.plot(entries, "f1")
-    assert drawn[:4] == [
-        ([0.5, 0.75, 1.0], [0, 0, 0], "o"),
-        (0.75, 0, "|"),
-        ([0.25], [1], "o"),
-        (0.25, 1, "|"),
-    ]
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    assert grid.plot(entries, "f1") == b""
-
-
-def test_the_table_of_several_runs(three_runs):
-    _, _, results, output = three_runs
-    rows = {line.strip().partition("  ")[0]: line.split()[-3:] for line in output.splitlines()}
-    for run in results["runs"]:
-        assert rows[f"seed {run['seed']}"] == [f"{value:.4f}" for value in run["eval"].values()]
-    for name in ("median", "mean", "standard_deviation"):
-        wanted = [f"{value:.4f}" for value in results[name].values()]
-        assert rows[name.replace("_", " ")] == wanted
-    assert "--- run 2 of 3, seed 41" in output
-
-
-def test_a_collapsed_run_gives_its_place_to_the_next_seed(
-    task_flags, tmp_path, monkeypatch, capsys
-):
-    def collapsed(task, members):
-        return "the model says the same throughout" if task.run.seed == 7 else ""
-
-    monkeypatch.setattr(ClassificationTask, "collapsed", collapsed)
-    runner, flags = task_flags["tsv"]
-    flags = [*flags, "--num_train_steps=1", "--seed=7", "--restart_collapsed=4"]
-    with eagerly():
-        results = fine_tune_here(runner, *flags, f"--output_dir={tmp_path / 'runs'}")
-    assert [run["seed"] for run in results["runs"]] == [8]
-    assert [run["seed"] for run in results["collapsed_and_replaced"]] == [7]
-    output = capsys.readouterr().out
-    assert "COLLAPSED: the model says the same throughout; more steps, or another --seed" in output
-    assert "collapsed, so another seed takes its place (3 restarts left)" in output
-    kept = json.loads((tmp_path / "runs" / "seed_7" / "results.json").read_text())
-    assert kept["collapsed"] == "the model says the same throughout"
-
-
-def test_what_counts_as_collapsed(task_flags, finished):
-    def words(name, **predictions):
-        runner, flags = task_flags[name]
-        return tasks[name].collapsed([predictions])
-
-    tasks = {name: make_task(runner, *flags) for name, (runner, flags) in task_flags.items()}
-    rng = np.random.default_rng(0)
-    wide = rng.dirichlet(np.ones(3), 12)
-    same = np.tile([[0.2, 0.5, 0.3]], (12, 1)) + 0.1 * (wide - 0.3)
-    flat = words("tsv", probabilities=same)
-    assert flat == "the model predicts the label 'fine' for all of the 12 examples"
-    assert words("tsv", probabilities=wide) == ""
-    labels = rng.uniform(0, 1, [31, 4])
-    assert words("labels", probabilities=labels) == ""
-    flat = words("labels", probabilities=0.3 + labels * 1e-4)
-    assert flat == "the model gives the same probabilities to all of the 31 examples"
-    scores = rng.uniform(0, 5, [13, 1])
-    assert words("stsb", scores=scores) == ""
-    flat = words("stsb", scores=2.5 + scores * 1e-4)
-    assert flat == "the model predicts the score 2.500 for all of the 13 examples"
-    options = rng.dirichlet(np.ones(4), 6)
-    assert words("race", probabilities=options) == ""
-    options[:, 2] = 1.5
-    one = "the model predicts the label 'C' for all of the 6 questions"
-    assert words("race", probabilities=options) == one
-    tags = arrays(finished("tagging").folder)
-    flat = {name: np.zeros_like(values) for name, values in tags.items()}
-    assert words("tagging", **flat) == "the model gives the tag 'O' to all of the 139 words"
-    spans = arrays(finished("squad2.0").folder)
-    spans["end_top_index"] = np.zeros_like(spans["end_top_index"])  # so that no span is valid
-    assert words("squad2.0", **spans) == "the model gives no answer to all of the 9 questions"
+def test_the_median_of_an_even_number_of_runs_is_the_mean_of_two():
+    runs = [{"eval": {"f1": value}, "best": None, "folder": str(value)} for value in (3, 1, 2, 10)]
+    summary = repeated_runs.summarized(runs)
+    assert (summary["median"]["f1"], summary["best_run"]) == (2.5, "3")
 
 
 # --- Ensembles
@@ -189,12 +66,18 @@ def replaced(folder, target, change):
     return target
 
 
+@pytest.fixture
+def all_chosen(monkeypatch):
+    """Every member of an ensemble is chosen."""
+    monkeypatch.setattr(repeated_runs, "chosen_greedily", lambda task, members, alone: [*members])
+
+
+@pytest.mark.usefixtures("all_chosen")
 def test_an_ensemble_averages_probabilities(three_runs, tmp_path):
     flags, folder, _, _ = three_runs
     members = [folder / f"seed_{seed}" for seed in (40, 41, 42)]
     named = f"--ensemble={','.join(map(str, members))}"
-    ensemble = ["--ensemble_selection=all", f"--output_dir={tmp_path / 'out'}"]
-    results = fine_tune_here("classifier", *flags, named, *ensemble)
+    results = fine_tune_here("classifier", *flags, named, f"--output_dir={tmp_path / 'out'}")
     assert results["members"] == [str(member) for member in members]
     mean = sum(arrays(member)["probabilities"].astype(float) for member in members) / 3
     task = make_task("classifier", *flags)
@@ -234,6 +117,7 @@ def test_greedy_selection_takes_what_helps_and_nothing_else(task_flags):
     assert task.evaluate([members["best"], members["helper"]])["accuracy"] == 1.0
 
 
+@pytest.mark.usefixtures("all_chosen")
 def test_an_ensemble_of_squad_averages_spans_and_null_odds(finished, tmp_path):
     run = finished("squad2.0")
     shift = {"cls_logits": 4.0, "start_top_log_probs": -0.5}
@@ -242,7 +126,7 @@ def test_an_ensemble_of_squad_averages_spans_and_null_odds(finished, tmp_path):
         return value + np.float32(shift[name]) if name in shift else value
 
     other = replaced(run.folder, tmp_path / "other", shifted)
-    ensemble = [f"--ensemble={run.folder},{other}", "--ensemble_selection=all"]
+    ensemble = [f"--ensemble={run.folder},{other}"]
     ensemble.append(f"--output_dir={tmp_path / 'out'}")
     results = fine_tune_here(run.runner, *run.flags, *ensemble)
     # Every score is lower by the same amount: nothing changes but the null odds and their threshold.
@@ -264,46 +148,38 @@ def test_an_ensemble_of_squad_averages_spans_and_null_odds(finished, tmp_path):
         assert [answer["start_log_prob"] for answer in after[id]] == pytest.approx(scores, abs=1e-4)
 
 
-@pytest.mark.parametrize(
-    "task", ["squad1.1", pytest.param("stsb", marks=pytest.mark.rare), "labels"]
-)
+@pytest.mark.parametrize("task", ["squad1.1", "labels"])
 def test_an_ensemble_of_equals_is_its_member(task, finished, tmp_path):
     run = finished(task)
     other = replaced(run.folder, tmp_path / "other", lambda name, value: value)
     ensemble = [f"--ensemble={run.folder},{other}", f"--output_dir={tmp_path / 'out'}"]
     results = fine_tune_here(run.runner, *run.flags, *ensemble)
     assert results["members"] == [str(run.folder)]  # the second does not help
-    results = fine_tune_here(run.runner, *run.flags, *ensemble, "--ensemble_selection=all")
     for name, value in results["eval"].items():
         assert value == pytest.approx(run.results["eval"][name])
-    for name in ("predictions.json", "predictions.tsv", "STS-B.tsv"):
-        before, after = (folder / "predictions" / name for folder in (run.folder, tmp_path / "out"))
-        assert before.exists() == after.exists() and (
-            not before.exists() or before.read_text() == after.read_text()
-        )
+    name = "predictions/predictions." + ("tsv" if task == "labels" else "json")
+    assert (run.folder / name).read_text() == (tmp_path / "out" / name).read_text()
 
 
-def test_a_member_that_does_not_fit_is_refused(finished, tmp_path, task_flags):
+def test_a_member_that_does_not_fit_is_rejected(finished, tmp_path):
     run = finished("race")
-    ensemble = [f"--ensemble={run.folder}", f"--output_dir={tmp_path / 'out'}"]
-    line = error_of(fine_tune_here, run.runner, *run.flags, *ensemble, "--max_seq_length=47")
-    assert line.startswith(f"--max_seq_length=47 contradicts {run.folder}, which was trained with")
-    line = error_of(fine_tune_here, run.runner, *run.flags, *ensemble, "--level=middle")
-    assert line.startswith(f"--ensemble: {run.folder}/predictions/eval.npz was made for other data")
-    without = tmp_path / "without"
-    shutil.copytree(run.folder, without)
-    (without / "predictions" / "predict.npz").unlink()
-    line = error_of(fine_tune_here, run.runner, *run.flags, f"--ensemble={without}", *ensemble[1:])
-    wanted = "predictions/predict.npz cannot be read; finish that run, with --do_predict"
-    assert f"{without}/{wanted}" in line
-    line = error_of(
-        fine_tune_here,
-        run.runner,
-        *run.flags,
-        f"--ensemble={run.folder}",
-        f"--output_dir={without}",
-    )
-    assert line.startswith("--output_dir")
+    members = {name: tmp_path / name for name in ("without", "labels")}
+    for folder in members.values():
+        shutil.copytree(run.folder, folder)
+    (members["without"] / "predictions" / "predict.npz").unlink()
+    config = files.read_json(str(run.folder / "config.json"))
+    config["model"]["id2label"]["0"] = "another"
+    (members["labels"] / "config.json").write_bytes(files.json_bytes(config))
+    out = f"--output_dir={tmp_path / 'out'}"
+    for member, flag, message in (
+        (run.folder, "--max_seq_length=47", "--max_seq_length=47 contradicts"),
+        (run.folder, "--level=middle", "predictions/eval.npz was made for other data"),
+        (run.folder, f"--output_dir={run.folder}", "contains a run: choose another"),
+        (members["without"], out, "predict.npz cannot be read; finish that run, with --do_predict"),
+        (members["labels"], out, "has the labels another, "),
+    ):
+        flags = [*run.flags, f"--ensemble={member}", out, flag]
+        assert message in error_of(fine_tune_here, run.runner, *flags)
     assert not (tmp_path / "out").exists()
 
 
@@ -311,45 +187,19 @@ def test_a_member_that_does_not_fit_is_refused(finished, tmp_path, task_flags):
 
 
 def test_another_tasks_model_gives_its_encoder_and_no_head(task_flags, finished, capsys):
-    model_folder = finished("tsv").folder
+    start = f"--init_checkpoint={finished('tsv').folder}"
+    models = []
+    for name, head in (("mrpc", "a new one for mrpc"), ("tsv", "its own")):
+        runner, flags = task_flags[name]
+        task = make_task(runner, *flags, start)
+        models.append(task.build_model(dtype="float32", recompute_activations=False, seed=3))
+        assert f"  head: {head}\n" in capsys.readouterr().out
+    other, own = (model.encoder.named_variables() for model in models)
+    for name, variable in other.items():
+        np.testing.assert_array_equal(variable, own[name], err_msg=name)
     runner, flags = task_flags["mrpc"]
-    task = make_task(runner, *flags, f"--init_checkpoint={model_folder}")
-    capsys.readouterr()
-    model = task.build_model(dtype="float32", recompute_activations=False, seed=3)
-    output = capsys.readouterr().out
-    assert output.endswith(
-        "  loaded              25  25 of the encoder, 0 of heads\n"
-        "  newly initialized    2  output_weights, output_bias\n"
-        "  ignored              0\n"
-        "  head: a new one for mrpc\n"
-    )
-    assert model.config.labels == ("0", "1") and model.head.output_weights.shape == [2, 20]
-    runner, flags = task_flags["tsv"]
-    source = make_task(runner, *flags, f"--init_checkpoint={model_folder}")
-    capsys.readouterr()
-    trained = source.build_model(dtype="float32", recompute_activations=False, seed=3)
-    assert capsys.readouterr().out.endswith(
-        "  loaded              27  25 of the encoder, 2 of heads\n"
-        "  newly initialized    0\n"
-        "  ignored              0\n"
-        "  head: its own\n"
-    )
-    names = trained.encoder.named_variables()
-    for name, variable in model.encoder.named_variables().items():
-        np.testing.assert_array_equal(variable, names[name], err_msg=name)
-
-
-@pytest.mark.parametrize("start", ["tsv", "pretrained"])
-def test_a_model_without_this_tasks_head_is_not_evaluated(
-    start, task_flags, finished, tiny_pretrained, tmp_path
-):
-    folder = tiny_pretrained if start == "pretrained" else finished(start).folder
-    runner, flags = task_flags["mrpc"]
-    flags = [*flags, f"--init_checkpoint={folder}", "--do_train=false"]
-    line = error_of(fine_tune_here, runner, *flags, f"--output_dir={tmp_path / 'out'}")
-    wanted = "has no head for mrpc with the outputs 0, 1; fine-tune it with --do_train first"
-    assert line == f"{folder}: {wanted}"
-    assert not (tmp_path / "out").exists()
+    line = error_of(fine_tune_here, runner, *flags, start, "--do_train=false", "--output_dir=no")
+    assert "has no head for mrpc with the outputs 0, 1; fine-tune it with --do_train first" in line
 
 
 # --- The paper's settings
@@ -384,32 +234,12 @@ def preset_settings(name, task_files, *flags):
     return fine_tuning_settings(runner, *data, *model, "--output_dir=unused", *flags)
 
 
-def test_a_member_with_other_labels_is_named(three_runs, tmp_path):
-    flags, folder, _, _ = three_runs
-    other = tmp_path / "other"
-    shutil.copytree(folder / "seed_40", other)
-    config = files.read_json(str(other / "config.json"))
-    config["model"]["id2label"]["0"] = "another"
-    (other / "config.json").write_bytes(files.json_bytes(config))
-    named = f"--ensemble={folder / 'seed_40'},{other}"
-    line = error_of(fine_tune_here, "classifier", *flags, named, f"--output_dir={tmp_path / 'out'}")
-    assert line.startswith(f"--ensemble: {other} has the labels another, ")
-
-
 def test_epochs_and_shares_that_are_given_win_over_a_preset(task_files):
     flags = ["--preset=paper", "--num_train_epochs=1"]
     _, optimizer, _ = preset_settings("MRPC", task_files, *flags)
     assert (optimizer.num_train_steps, optimizer.num_warmup_steps) == (None, None)
     _, optimizer, _ = preset_settings("MRPC", task_files, flags[0], "--warmup_proportion=0.5")
     assert (optimizer.num_train_steps, optimizer.num_warmup_steps) == (800, None)
-    _, optimizer, _ = preset_settings("MRPC", task_files, flags[0], "--search=num_train_epochs=1,2")
-    assert optimizer.num_train_steps is None
-
-
-def test_members_of_an_ensemble_may_be_padded_to_different_lengths():
-    longer = np.arange(24.0).reshape(2, 4, 3)
-    members = [{"p": longer}, {"p": longer[:, :3] + 2}]
-    np.testing.assert_array_equal(averaged(members, "p"), longer[:, :3] + 1)
 
 
 @pytest.mark.parametrize("name", TABLE_14)
@@ -452,23 +282,8 @@ def test_a_preset_never_overrides_a_flag(task_files):
         assert (optimizer.num_train_steps, run.attention_probs_dropout_prob) == (800, 0.1)
 
 
-def test_without_a_preset_nothing_is_filled_in(task_files):
-    run, optimizer, task = preset_settings("RTE", task_files)
-    assert (optimizer.num_train_steps, run.train_batch_size, task.max_seq_length) == (None, 32, 128)
-
-
 def test_a_preset_without_a_row_is_refused(task_files):
     with pytest.raises(UserError, match="--preset=readme has no row for wnli: it knows cola"):
         preset_settings("WNLI", task_files, "--preset=readme")
     with pytest.raises(UserError, match="--preset=paper has no row for tagging"):
         fine_tuning_settings("tagger", "--preset=paper", "--output_dir=unused")
-
-
-def test_medians_are_the_usual_ones():
-    values = (3.0, 1.0, 2.0, 10.0)
-    runs = [{"eval": {"f1": value}, "best": None, "folder": str(value)} for value in values]
-    summary = repeated_runs.summarized(runs)
-    assert summary["median"]["f1"] == 2.5
-    assert summary["standard_deviation"]["f1"] == pytest.approx(statistics.stdev([3, 1, 2, 10]))
-    assert summary["best_run"] == "3.0"
-    assert repeated_runs.summarized(runs[:1])["standard_deviation"] == {"f1": 0.0}

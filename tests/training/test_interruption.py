@@ -1,5 +1,6 @@
 """Signals: training ends after a whole step with a checkpoint, other programs at once, and nothing is left behind."""
 
+import json
 import os
 import re
 import signal

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from albert_tf import UserError, load_pretrained, save_pretrained
+from albert_tf.core import flags as cli
 from albert_tf.formats.pretrained import read_weights
 from albert_tf.model.heads import AlbertForPreTraining
 from albert_tf.tasks.pretraining.settings import PretrainingConfig

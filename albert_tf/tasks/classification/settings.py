@@ -55,12 +55,6 @@ class ClassifierConfig(OneAnswerConfig):
     label_column: str = setting(
         "label", "Column with the label or score of --task_name=tsv.", of_model="default"
     )
-    id_column: str = setting(
-        "",
-        "Column with the names of the examples in predictions; by default the row numbers.",
-        of_model="default",
-        changes_results=False,
-    )
     kind: str = setting(
         "classification",
         "Type of --task_name=tsv: whether it predicts a label or a score.",
@@ -165,8 +159,8 @@ class ClassifierConfig(OneAnswerConfig):
         texts = self.text_column_names
         if len(texts) > 2 or not all(texts) or len(set(texts)) < len(texts):
             self.refuse("text_columns", f"must be one or two names, got {self.text_columns!r}")
-        if self.label_column.strip() in (*texts, self.id_column.strip()):
-            reason = f"={self.label_column} is in --text_columns or --id_column, too: a model would read its answers"
+        if self.label_column.strip() in texts:
+            reason = f"={self.label_column} is in --text_columns, too: a model would read its answers"
             self.refuse("label_column", reason)
 
     def check_with(self, others: Mapping[type[Settings], Any]) -> None:

@@ -59,7 +59,6 @@ class TextSource(Source):
             path,
             text_columns=config.text_column_names,
             label_column=config.label_column if is_labelled else "",
-            id_column=config.id_column,
             labels=() if self.is_regression else self.labels,
             label_separator=config.label_separator,
             flag=flag,

@@ -59,19 +59,18 @@ def read_own(
     *,
     text_columns: Sequence[str],
     label_column: str = "",
-    id_column: str = "",
     labels: Sequence[str] = (),
     label_separator: str = "",
     flag: str,
 ) -> list[TextExample]:
     """Reads a table (`data.tables`); the user names its columns.
 
-    Without a label column, a file for predictions need not have one; without an id column, examples are numbered from
-    0. Without labels, the task is a regression; without a separator, each example has one label.
+    Without a label column, a file for predictions need not have one. Examples are numbered from 0. Without labels, the
+    task is a regression; without a separator, each example has one label.
     """
     source = f"--{flag}={path}"
     indices = {name: index for index, name in enumerate(labels)}
-    given = [column for column in (label_column, id_column) if column]
+    given = [label_column] if label_column else []
     frame = read_table(path, source=source)
     rows = chosen(frame, [*text_columns, *given], source)
     examples: list[TextExample] = []
@@ -82,9 +81,8 @@ def read_own(
             value = parse_labels(rest.pop(0), indices, label_separator, place)
         elif label_column:
             value = parse_value(text_of(rest.pop(0), place), indices, place)
-        name = text_of(rest[0], place) if rest else str(len(examples))
         words = [text_of(cell, place) for cell in cells[: len(text_columns)]]
-        examples.append(TextExample.of_texts(name, words, label=value, row=row))
+        examples.append(TextExample.of_texts(str(len(examples)), words, label=value, row=row))
     check_texts(examples, text_columns, source)
     return examples
 

@@ -109,10 +109,10 @@ def test_windows_overlap_by_half_and_their_mean_is_that_of_the_text(tokenizer):
 
 def test_columns_are_found_by_name_in_any_order(tmp_path):
     path = write(tmp_path / "own.tsv", "b\tscore\tunused\tname\ta \nsecond\t-1.5e1\t?\tx9\tfirst\n")
-    (example,) = own(path, text_columns=["a", "b"], label_column="score", id_column="name")
-    assert example == TextExample("x9", "first", "second", -15.0, "", 2)
+    (example,) = own(path, text_columns=["a", "b"], label_column="score")
+    assert example == TextExample("0", "first", "second", -15.0, "", 2)
     with pytest.raises(UserError, match="has no column 'n'"):
-        own(path, text_columns=["a"], id_column="n")
+        own(path, text_columns=["a", "n"])
 
 
 def test_found_labels_are_in_order(tmp_path):
