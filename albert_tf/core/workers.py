@@ -13,13 +13,10 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
 
-from albert_tf.core import memory
-from albert_tf.core.errors import ENDING_SIGNALS, UserError
+from albert_tf.core.errors import UserError
 from albert_tf.core.settings import setting
 
 Item = TypeVar("Item")
-
-_WORKER_BYTES = 15e6  # less than every worker process needs
 
 
 def num_workers_setting() -> Any:
@@ -41,11 +38,8 @@ class Workers(contextlib.AbstractContextManager):
         self._shared = shared
         self._pool: ProcessPoolExecutor | None = None  # created by the first map of several items
 
-    def __exit__(self, _kind: type | None, error: BaseException | None, _traceback: object) -> None:
+    def __exit__(self, *_error: object) -> None:
         if self._pool:
-            if isinstance(error, KeyboardInterrupt):  # the results are no longer needed
-                for process in self._pool._processes.values():
-                    process.terminate()
             self._pool.shutdown(cancel_futures=True)
 
     def map(self, function: Callable[[Any, Item], Any], items: Iterable[Item]) -> Iterator[Any]:
@@ -62,15 +56,12 @@ class Workers(contextlib.AbstractContextManager):
                 yield function(self._shared, item)
             return
         if self._pool is None:
-            what = f"starting {self._num_workers} worker processes"
-            memory.require(_WORKER_BYTES, what, "lower --num_workers", self._num_workers)
             context, shared = multiprocessing.get_context(start_method()), (self._shared,)
             self._pool = ProcessPoolExecutor(self._num_workers, context, _start_worker, shared)
         pending: collections.deque[Future] = collections.deque()
         try:
             for item in items:
-                with _signals_later():  # a new process would inherit this one's signal handlers
-                    pending.append(self._pool.submit(_call, function, item))
+                pending.append(self._pool.submit(_call, function, item))
                 if len(pending) >= 3 * self._num_workers:
                     yield pending.popleft().result()
             while pending:
@@ -107,26 +98,13 @@ def in_chunks(
 
 
 def start_method() -> str:
-    """How worker processes start: "fork", which is fast, where it is safe; otherwise "spawn".
+    """How worker processes start: "fork", which is fast, where no thread can hold a lock; otherwise "spawn".
 
-    A forked process has a single thread but a copy of every lock. It would wait forever for a lock that another thread
-    held. Fork is therefore safe only in a process with a single thread: Python's threads are counted, TensorFlow and
-    pyarrow are known to start threads, and OpenBLAS ends its threads before a fork. Another library that starts threads
-    must be added here. macOS's system libraries do not allow fork.
+    TensorFlow and pyarrow start threads. macOS's system libraries do not allow fork.
     """
     starts_none = sys.modules.keys().isdisjoint({"tensorflow", "pyarrow"})
     has_one_thread = threading.active_count() == 1 and starts_none
     return "fork" if sys.platform == "linux" and has_one_thread else "spawn"
-
-
-@contextlib.contextmanager
-def _signals_later() -> Iterator[None]:
-    """Delays signals until the end of the block; processes started in it block signals until `_start_worker`."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING_SIGNALS)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 _shared: Any  # in a worker process: the first argument of every call
@@ -138,7 +116,6 @@ def _start_worker(shared: Any) -> None:
     # The main process handles Ctrl-C and ends its workers. If it is killed, the thread below ends the worker.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING_SIGNALS)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 

@@ -80,7 +80,7 @@ def test_labels_may_have_numbers_as_keys():
     [
         ('{"hiden_size": 4}', "unknown key 'hiden_size'; is it hidden_size"),
         ('{"num_layers": 4}', "unknown key 'num_layers'; is it num_hidden_layers"),
-        ("{", "not JSON"),
+        ("{", "not usable as JSON"),
         ('{"num_attention_heads": 7}', "num_attention_heads must divide"),
     ],
 )
