@@ -14,11 +14,6 @@ from albert_tf.tasks.distillation.settings import (
     DistillationRunConfig,
 )
 
-_MOST_USED = (
-    *("teacher", "init_checkpoint", "input_file", "eval_file", "output_dir", "train_batch_size"),
-    *("num_train_steps", "train_minutes", "learning_rate", "max_seq_length", "mixed_precision"),
-)
-
 
 def main(
     run: DistillationRunConfig,
@@ -36,7 +31,7 @@ def main(
 def run() -> None:
     """Runs the program with the flags of the command line; ends the process."""
     classes = DistillationRunConfig, DistillationOptimizerConfig, DistillationConfig
-    flags.run(main, *classes, description=__doc__, most_used=_MOST_USED)
+    flags.run(main, *classes, description=__doc__)
 
 
 if __name__ == "__main__":

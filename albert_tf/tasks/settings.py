@@ -140,6 +140,7 @@ class FineTuningOptimizerConfig(OptimizerConfig):
 
     without_flags: ClassVar[tuple[str, ...]] = (
         *("learning_rate_scaling", "poly_power", "num_cooldown_steps", "weight_decay_rate"),
+        "beta_2",
     )
 
     optimizer: str = changed(OptimizerConfig, "optimizer", "adamw")

@@ -19,8 +19,8 @@ from albert_tf.training.settings import OptimizerConfig
 # lamb_optimizer.py:60-64).
 _EXCLUDED = re.compile("LayerNorm|layer_norm|bias")
 
-# As in the original, optimization.py:73-79; the decay of the moments, and what is added to the root of the second.
-BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-6
+# As in the original, optimization.py:73-79; the decay of the first moment, and what is added to the root of the second.
+BETA_1, EPSILON = 0.9, 1e-6
 MAX_GRADIENT_NORM = 1.0  # to which gradients are clipped; 0 does not clip
 
 # Variables of at least this size are updated by a compiled kernel; for smaller variables, compilation takes too long.
@@ -166,11 +166,11 @@ class AdamW(tf_keras.optimizers.Optimizer):
 def _moments_and_update(config, gradient, m, v, variable, step, decayed: bool):
     """The new moments, and the update of a variable before learning rate and trust ratio."""
     m = BETA_1 * m + (1.0 - BETA_1) * gradient
-    v = BETA_2 * v + (1.0 - BETA_2) * tf.square(gradient)
+    v = config.beta_2 * v + (1.0 - config.beta_2) * tf.square(gradient)
     m_hat, v_hat = m, v
     if config.bias_correction:
         m_hat = m / (1.0 - BETA_1**step)
-        v_hat = v / (1.0 - BETA_2**step)
+        v_hat = v / (1.0 - config.beta_2**step)
     update = m_hat / (tf.sqrt(v_hat) + EPSILON)
     if decayed:
         update += config.weight_decay_rate * variable

@@ -39,6 +39,7 @@ class OptimizerConfig(Settings):
     weight_decay_rate: float = setting(
         0.01, "Decoupled weight decay; not applied to LayerNorm and biases.", minimum=0
     )
+    beta_2: float = setting(0.999, "Decay of the second moment.", minimum=0, maximum=1)
     learning_rate_factors: str = setting(
         "",
         "Factors of the learning rate by part of the model, such as embeddings:0.1,encoder:0.5,head:1; group_0, group_1"

@@ -160,7 +160,9 @@ class ClassifierConfig(OneAnswerConfig):
         if len(texts) > 2 or not all(texts) or len(set(texts)) < len(texts):
             self.refuse("text_columns", f"must be one or two names, got {self.text_columns!r}")
         if self.label_column.strip() in texts:
-            reason = f"={self.label_column} is in --text_columns, too: a model would read its answers"
+            reason = (
+                f"={self.label_column} is in --text_columns, too: a model would read its answers"
+            )
             self.refuse("label_column", reason)
 
     def check_with(self, others: Mapping[type[Settings], Any]) -> None:

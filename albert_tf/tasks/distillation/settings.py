@@ -71,7 +71,7 @@ class DistillationRunConfig(RunConfig):
     save_checkpoints_steps: int = changed(RunConfig, "save_checkpoints_steps", 500)
     eval_every_steps: int = changed(RunConfig, "eval_every_steps", 1000)
     keep_checkpoint_max: int = changed(RunConfig, "keep_checkpoint_max", 2)
-    max_eval_steps: int | None = changed(RunConfig, "max_eval_steps", 0)
+    max_eval_steps: int = changed(RunConfig, "max_eval_steps", 0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
