@@ -1,53 +1,40 @@
 # Everything sets itself up: a virtual environment in .venv, from the exact versions in requirements.lock.
 #
-#   make demo    raw text -> vocabulary -> records -> a small pretrained ALBERT, in about seven minutes on two cores
+#   make demo    raw text -> vocabulary -> records -> a small pretrained ALBERT, in about four minutes
+#   make test    lint and the tests to run before each commit (TEST_PROCESSES=1: one file at a time)
+#   make test-all  lint and every test; test-beam: those of Apache Beam, which it installs beside .venv
 #   make lint    format, lint rules and types
-#   make test    lint and tests, two files at a time (TEST_PROCESSES=1: one)
-#   make test-fast  lint and the tests that take less than a second each: at most two minutes
-#   make test-all  lint and every test: also the rare ones, then test-faults; about 40 minutes
-#   make test-faults  kills, failing disks, pairs of processes, damaged and hostile files, random text, memory
-#   make slow-tests  runs all tests and writes which are slow to tests/slow_tests.json
 #   make format  puts the code into the project's format
-#   make bench   speed and memory beside other libraries, at most 40 minutes; make bench-quick: at most 5
+#   make bench   speed and memory beside other libraries, at most 40 minutes; BENCH_FLAGS=--quick: at most 5
 #   make accelerator-check  compiles the training steps for a TPU that is not there (installs 0.3 GB beside .venv)
 #   make peers   installs what the benchmark compares with, besides TF Model Garden (about 4 GB)
 #   make lock    writes requirements.lock from pyproject.toml, with the versions that it has where they fit
-#   make clean   removes the environment and the demo's files
+#   make clean   removes the environments and the demo's files
 
 SHELL := bash
 VENV := .venv
 ACCELERATORS := .venv.accelerators
+BEAM := .venv.beam
 TEST_PROCESSES := 2
 PYTHON := $(VENV)/bin/python
-PIP = $(PYTHON) -m pip --disable-pip-version-check
+# The uv of the machine, or the one that the environment gets.
+UV = $(or $(shell command -v uv),$(VENV)/bin/uv)
 PYTEST = $(PYTHON) -m pytest -q --numprocesses=$(TEST_PROCESSES) --dist=loadfile --no-loadscope-reorder
-# What test-faults tries in full, and the other targets as a sample.
-FAULT_TESTS := tests/training/test_damaged_run.py tests/training/test_workers.py $(wildcard tests/faults/test_*.py) \
-	tests/training/test_interruption.py tests/properties
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
-.PHONY: demo test test-fast test-all test-faults slow-tests lint format bench bench-quick accelerator-check peers lock setup clean
+.PHONY: demo test test-all test-beam lint format bench accelerator-check peers lock setup clean
 
 demo: setup
 	@$(PYTHON) demo.py $(DEMO_FLAGS)
 
 test: lint
-	@$(PYTEST) -m "not rare" $(TEST_FLAGS)
-	@echo "make test leaves out what takes minutes and guards against rare faults: make test-all"
-
-test-fast: lint
-	@$(PYTEST) -m "not slow and not rare" $(TEST_FLAGS)
+	@$(PYTEST) -m "not slow" $(TEST_FLAGS)
 
 test-all: lint
-	@$(PYTEST) $(FAULT_TESTS:%=--ignore=%) $(TEST_FLAGS)
-	@$(MAKE) --no-print-directory test-faults
+	@$(PYTEST) $(TEST_FLAGS)
 
-test-faults: setup
-	@ALBERT_TEST_FAULTS=all $(PYTHON) -m pytest -q --numprocesses=$(TEST_PROCESSES) --dist=loadgroup \
-		--no-loadscope-reorder $(FAULT_TESTS) $(TEST_FLAGS)
-
-slow-tests: setup
-	@$(PYTEST) --write_slow_tests $(TEST_FLAGS)
+test-beam: $(BEAM)/ready
+	@$(BEAM)/bin/python -m pytest -q tests/data_prep/pretraining/test_beam.py $(TEST_FLAGS)
 
 lint: setup
 	@$(PYTHON) -m ruff format --check --quiet .
@@ -61,40 +48,32 @@ format: setup
 bench: setup
 	@$(PYTHON) -m lab.benchmarks.run $(BENCH_FLAGS)
 
-bench-quick: setup
-	@$(PYTHON) -m lab.benchmarks.run --quick $(BENCH_FLAGS)
-
 accelerator-check: setup $(ACCELERATORS)/ready
 	@$(PYTHON) -m lab.tools.accelerators.check $(ACCELERATOR_FLAGS)
 
 $(ACCELERATORS)/ready: lab/tools/accelerators/requirements.txt | setup
-	@echo "setting up $(ACCELERATORS)"
 	@rm -rf $(ACCELERATORS) && $(PYTHON) -m venv $(ACCELERATORS)
-	@$(ACCELERATORS)/bin/python -m pip --disable-pip-version-check install --quiet --requirement $<
+	@$(UV) pip install --quiet --python $(ACCELERATORS)/bin/python --requirement $<
+	@touch $@
+
+$(BEAM)/ready: pyproject.toml | setup
+	@rm -rf $(BEAM) && $(PYTHON) -m venv $(BEAM)
+	@$(UV) pip install --quiet --python $(BEAM)/bin/python --editable ".[beam,dev]"
 	@touch $@
 
 peers: setup
 	@grep -o '^[^ ]*==.*[^ \]' requirements.lock > $(VENV)/versions.txt
-	@$(PIP) install --quiet --constraint $(VENV)/versions.txt --editable ".[peers]"
+	@$(UV) pip install --quiet --python $(PYTHON) --constraint $(VENV)/versions.txt --editable ".[peers]"
 
+# backports-strenum 1.3 rejects Python 3.11 and newer, an upper bound that uv does not look at.
 lock: setup
-	@$(PIP) install --quiet uv
-	@$(VENV)/bin/uv pip compile --quiet --universal --no-annotate --generate-hashes \
-		--custom-compile-command "make lock" \
-		--python-version 3.11 pyproject.toml --extra dev --output-file requirements.lock
+	@$(UV) pip compile --quiet --universal --constraint <(echo "backports-strenum<1.3") --no-annotate \
+		--generate-hashes --custom-compile-command "make lock" --python-version 3.11 pyproject.toml --extra dev --output-file requirements.lock
 
 clean:
-	rm -rf $(VENV) $(ACCELERATORS) demo
+	rm -rf $(VENV) $(ACCELERATORS) $(BEAM) demo
 
 setup: $(VENV)/ready
-
-# pip prints a line or two for each package; this shows one for every twenty.
-INSTALL_LOCKED = set -o pipefail; \
-	PYTHONUNBUFFERED=1 $(PIP) install --require-hashes --requirement requirements.lock
-COUNT_PACKAGES = while read -r word _; do case $$word in \
-	Collecting | Processing | Requirement) ((++count % 20)) || echo "  $$count of about $$(grep -c == requirements.lock) packages";; \
-	Installing) echo "  installing them";; \
-	esac; done
 
 # Prints the Python itself, not the one in $(VENV), which may be active and is about to be removed.
 define FIND_PYTHON
@@ -114,9 +93,9 @@ $(VENV)/ready: requirements.lock
 		echo "make: no Python from 3.11 to 3.13 with the venv module is installed;" \
 			"install one, or name it: make USE_PYTHON=/path/to/python3.12" >&2; exit 1; \
 	fi; \
-	echo "setting up $(VENV) with $$($$found --version): two minutes or more, 4 GB"; \
-	rm -rf $(VENV) && $$found -m venv $(VENV) || exit 1; \
-	$(INSTALL_LOCKED) 2> $(VENV)/messages.txt | $(COUNT_PACKAGES) \
-		&& $(PIP) install --quiet --no-deps --no-build-isolation --editable . 2>> $(VENV)/messages.txt \
-		&& touch $@ && echo "$(VENV) is ready" \
-		|| { tail -n 20 $(VENV)/messages.txt >&2; echo "make: $(VENV) could not be set up, see above" >&2; exit 1; }
+	echo "setting up $(VENV) with $$($$found --version): a minute or two, 4 GB"; \
+	rm -rf $(VENV) && $$found -m venv $(VENV)
+	@command -v $(UV) >/dev/null || $(PYTHON) -m pip --disable-pip-version-check install --quiet uv
+	@$(UV) pip install --quiet --python $(PYTHON) --require-hashes --requirement requirements.lock
+	@$(UV) pip install --quiet --python $(PYTHON) --no-deps --no-build-isolation --editable .
+	@touch $@ && echo "$(VENV) is ready"

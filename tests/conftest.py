@@ -1,6 +1,5 @@
 """Fixtures: records of random ids, a tiny pretrained model, small data of every task, an experiment of seconds."""
 
-import collections
 import contextlib
 import functools
 import gc
@@ -8,7 +7,6 @@ import io
 import json
 import os
 import pathlib
-import re
 from collections.abc import Callable
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -24,7 +22,6 @@ from tests.helpers import (
     MICRO,
     MINE,
     TINY,
-    TRIES_ALL,
     WORDS,
     FinishedRun,
     eagerly,
@@ -48,85 +45,20 @@ tf.config.set_logical_device_configuration(
 )
 
 
-# Test functions that took a second or longer, all their cases together, with their seconds; see `make slow-tests`.
-SLOW_TESTS = pathlib.Path(__file__).with_name("slow_tests.json")
-RARE_SECONDS = 5  # above, tests of the laboratory are rare
-# Who asks for them first pays for training or exporting a model, so each test that uses them is slow.
-SLOW_FIXTURES = {"exported", "finished", "finished_run", "recipes", "served", "three_runs"}
-
-
-def pytest_addoption(parser):
-    parser.addoption(
-        "--write_slow_tests", action="store_true", help=f"write the slow tests to {SLOW_TESTS.name}"
-    )
-
-
-def pytest_configure(config):
-    """Measures the tests if asked to; under xdist, the reports of all workers come to the main process."""
-    if config.getoption("write_slow_tests") and not hasattr(config, "workerinput"):
-        config.pluginmanager.register(SlowTestsWriter())
-
-
-class SlowTestsWriter:
-    """Writes the slow tests of this run to `SLOW_TESTS`."""
-
-    def __init__(self):
-        self.seconds = collections.Counter()
-
-    def pytest_runtest_logreport(self, report):
-        self.seconds[report.nodeid.partition("[")[0]] += report.duration
-
-    def pytest_sessionfinish(self):
-        """Writes the file; tests of files that did not run keep their entries."""
-        slow = json.loads(SLOW_TESTS.read_text())
-        files = {name.partition("::")[0] for name in self.seconds}
-        slow = {name: old for name, old in slow.items() if name.partition("::")[0] not in files}
-        slow.update({name: round(time, 1) for name, time in self.seconds.items() if time >= 1})
-        SLOW_TESTS.write_text(json.dumps(slow, indent=2, sort_keys=True) + "\n")
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-    """Marks slow tests and rare ones of the laboratory; puts the files first that take longest, so that none is last.
-
-    What takes long in `make test-faults` is another matter: there, the order of the command line holds.
-    """
-    slow = json.loads(SLOW_TESTS.read_text())
-    of_file = collections.Counter()
-    for name, seconds in slow.items():
-        of_file[name.partition("::")[0]] += seconds
-    for item in items:
-        name = item.nodeid.partition("[")[0]
-        if name in slow or SLOW_FIXTURES.intersection(item.fixturenames):
-            item.add_marker("slow")
-        # The laboratory trains whole models in its tests, and no user installs it.
-        if name.startswith("tests/lab/") and slow.get(name, 0) > RARE_SECONDS:
-            item.add_marker("rare")
-    if not TRIES_ALL:
-        items.sort(key=lambda item: -of_file[item.nodeid.partition("::")[0]])
-
-
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """A process makes the fixtures of a file once, those of all files in tests/tasks, which share their runs, together.
-
-    With --dist=loadgroup, it makes those of a program of `test_faults` once. pytest-xdist 3.8 does not see its own
-    marker of groups with pytest 9.
-    """
-    if config.getvalue("dist") not in {"loadfile", "loadgroup"}:
+    """With --dist=loadfile, a process runs all tests of a file, and of all files in tests/tasks, which share runs."""
+    if config.getvalue("dist") != "loadfile":
         return None
     from xdist.scheduler import LoadScopeScheduling
 
-    class Groups(LoadScopeScheduling):
+    class Files(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            file, _, test = nodeid.partition("::")
+            file = nodeid.partition("::")[0]
             folder = file.rpartition("/")[0]
-            parameter = re.search(r"\[(.*?)(-\w+)?\]$", test)
-            if parameter and "test_faults" in file and config.getvalue("dist") == "loadgroup":
-                return f"{file} {parameter[1]}"
             return folder if folder == "tests/tasks" else file
 
-    return Groups(config, log)
+    return Files(config, log)
 
 
 def pytest_collection_finish():

@@ -102,6 +102,7 @@ def test_records_without_accents_are_not_reused(folder, model):
         create_pretraining_data(records_settings(folder))
 
 
+@pytest.mark.slow
 def test_the_model_says_so_in_every_layout(model, tokenizer, tmp_path):
     settings = json.loads((model / "tokenizer_config.json").read_text())
     assert settings["keep_accents"] is True

@@ -55,6 +55,7 @@ def test_another_model_is_not_overwritten(tmp_path):
     assert {name: (tmp_path / name).read_bytes() for name in before} == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", ["hf", "tf1"])
 @pytest.mark.parametrize("head", ["cls/seq_relationship/", "cls/predictions/", "bert/pooler/"])
 def test_untrained_heads_stay_untrained(tmp_path, head, format):

@@ -279,6 +279,7 @@ def test_options_are_chosen_from(served, sources, tokenizer, num_options):
     assert outputs["answer"].numpy().tolist() == logits.argmax(axis=-1).tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["span", "span_or_none"])
 def test_questions_are_answered_in_characters_of_the_context(served, kind):
     contexts = [" ".join(random_texts(seed, 3)) + " Café" for seed in range(9)]
@@ -368,6 +369,7 @@ for name, columns in json.loads(requests).items():
 """
 
 
+@pytest.mark.slow
 def test_an_export_is_one_folder_that_needs_only_tensorflow(exported, served, tmp_path):
     shutil.copytree(exported("pairs"), tmp_path / "moved")
     columns = {"text_a": ["the cat", "a dog ran " * 9], "text_b": ["", "why?"]}

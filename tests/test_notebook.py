@@ -37,7 +37,7 @@ def test_its_outputs_are_stored_small_and_name_no_folder_of_a_machine():
     assert "Traceback" not in text and "the export says" in text
 
 
-@pytest.mark.rare
+@pytest.mark.slow
 def test_the_notebook_runs_from_top_to_bottom(tmp_path):
     code = "\n\n".join(cells("code"))
     assert code.count("SHORT = False") == 1

@@ -522,6 +522,7 @@ def test_a_run_gives_its_tokenizer(finished):
 # --- The command
 
 
+@pytest.mark.slow
 def test_the_command_answers_standard_input_in_utf8(tiny_pretrained):
     given = (
         b"\xef\xbb\xbf"

@@ -141,6 +141,7 @@ def test_records_hold_the_tokens_of_the_vocabulary(prepared):
         np.testing.assert_array_equal(boundary[real], starts[ids[real]])
 
 
+@pytest.mark.slow
 def test_models_carry_the_vocabulary(chain):
     for run in ("pretrained", "classifier"):
         folder = chain.folder / run / "model"
@@ -156,6 +157,7 @@ def test_models_carry_the_vocabulary(chain):
     assert pretrained.read_weights(str(chain.folder / "pretrained")).vocabulary
 
 
+@pytest.mark.slow
 def test_predictions_and_the_export_agree(chain, tmp_path):
     texts = [*SENTENCES, *CHINESE_LINES]
     predictor = load_predictor(str(chain.folder / "classifier"))
@@ -175,6 +177,7 @@ def test_predictions_and_the_export_agree(chain, tmp_path):
 CONTEXTS = ["我喜欢南京的酒店，很好。", *CHINESE_LINES, "".join([*SENTENCES, *CHINESE_LINES])]
 
 
+@pytest.mark.slow
 def test_entities_are_cut_from_the_text(chain, tmp_path):
     # Equally frequent, so that two steps do not end with O everywhere.
     tags = ("B-LOC", "I-LOC", "O")

@@ -328,6 +328,7 @@ def test_a_folder_that_is_not_the_runs(
             fine_tune_here(run.runner, *run.flags, *flag.split(" "), folder)
 
 
+@pytest.mark.slow
 def test_what_the_program_prints_once_tensorflow_is_loaded(
     records_file, config_file, tmp_path: pathlib.Path
 ):

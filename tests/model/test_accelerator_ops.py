@@ -34,6 +34,7 @@ def drop_in_blocks(block: tuple[int, int]):
     return drop
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dtype", "block", "has_dropout", "mask"),
     [
@@ -122,6 +123,7 @@ def optimized_step(**settings) -> str:
         return gradients.experimental_get_compiler_ir(ids)(stage="optimized_hlo")
 
 
+@pytest.mark.slow
 def test_xla_keeps_the_recomputation():
     """Without an optimization barrier it merges the second forward pass with the first one."""
     kept, recomputed = (

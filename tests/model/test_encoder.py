@@ -150,6 +150,7 @@ def test_named_sizes_have_the_published_counts(name, core, with_heads):
     assert count(AlbertConfig.from_name(name)) == (core, with_heads)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "core"),
     [
@@ -277,9 +278,10 @@ def combinations():
         is_half = policy == "mixed_float16"
         is_rare = policy != "float32" and (shape + strategy) % 2 != is_half
         values = SHAPES[shape], SHARING_STRATEGIES[strategy], policy
-        yield pytest.param(*values, marks=[pytest.mark.rare] * is_rare)
+        yield pytest.param(*values, marks=[pytest.mark.slow] * is_rare)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("shape", "strategy", "policy"), list(combinations()), ids=str)
 def test_plain_and_fast_form_have_the_same_values_and_gradients(tiny, shape, strategy, policy):
     dropout = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.1}

@@ -115,6 +115,7 @@ def test_losses_and_gradients_equal_those_of_single_examples(single, rows, shari
         assert error < 1e-7 + 2e-6 * sizes[name], name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [[], ["--distribution_strategy=mirrored", "--recompute_activations"]],

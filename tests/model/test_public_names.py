@@ -45,6 +45,7 @@ def test_type_checkers_see_the_public_names_and_what_they_are():
     assert (ROOT / "albert_tf" / "py.typed").exists()
 
 
+@pytest.mark.slow
 def test_python_use_prints_nothing_of_tensorflow(tiny_pretrained):
     program = f"import albert_tf; print(albert_tf.load_predictor({str(tiny_pretrained)!r}).predict(['anna']))"
     command = [sys.executable, "-c", program]

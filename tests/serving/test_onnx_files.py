@@ -146,7 +146,7 @@ def test_the_command_writes_it_with_what_it_needs(tmp_path, capfd):
 
 
 @pytest.mark.parametrize(
-    "kind", [pytest.param("SentencePiece", marks=pytest.mark.rare), "WordPiece"]
+    "kind", [pytest.param("SentencePiece", marks=pytest.mark.slow), "WordPiece"]
 )
 def test_the_example_of_the_guide_gives_the_answer_of_the_model(kind, tmp_path, monkeypatch):
     path = tmp_path / "vocab.txt"

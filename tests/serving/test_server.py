@@ -483,6 +483,7 @@ class Address:
         self.server_port = int(process.stdout.readline().split(":")[2].split("/")[0])
 
 
+@pytest.mark.slow
 def test_the_program_bounds_its_memory_and_ends_after_the_requests_that_it_has(process, log):
     address = Address(process)
     assert ask(address, {"instances": ["a"]})[0] == 200

@@ -39,7 +39,7 @@ MODEL_CLASSES = {
     "race": heads.AlbertForMultipleChoice,
     "tagging": heads.AlbertForTokenClassification,
 }
-RARE = {False: [], True: [pytest.mark.rare]}
+RARE = {False: [], True: [pytest.mark.slow]}
 ALWAYS = {"eval.npz", "eval_errors.txt", "predict.npz"}
 ANSWERS = {
     f"{prefix}{name}.json"
@@ -94,6 +94,7 @@ def assert_same_predictions(first: dict, second: dict) -> None:
 # --- A run, and what can be done with it when it has finished
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", TASKS)
 def test_a_run_leaves_what_it_promises(task, finished):
     run = finished(task)
@@ -157,6 +158,7 @@ def only_unlabelled(task: str, task_files: pathlib.Path, folder: pathlib.Path) -
     return [f"--data_dir={folder}"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", TASKS)
 def test_a_finished_run_predicts_with_its_own_settings_without_any_label(
     task, finished, task_files, tmp_path
@@ -298,6 +300,7 @@ def test_the_best_checkpoint_becomes_the_model(finished, tmp_path):
 
 
 # One of each runner.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "task",
     [pytest.param(task, marks=RARE[task != "squad1.1"]) for task in ("tsv", "squad1.1", "race")],
@@ -322,7 +325,7 @@ def test_a_killed_run_is_continued_bit_for_bit(task, finished, tmp_path):
 # --- What changes nothing
 
 
-@pytest.mark.rare
+@pytest.mark.slow
 @pytest.mark.usefixtures("unclipped")
 def test_devices_and_accumulation_reach_the_same_weights(task_flags, tmp_path):
     runner, flags = task_flags["race"]

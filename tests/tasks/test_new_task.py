@@ -75,6 +75,7 @@ def toy_run(tmp_path_factory, module) -> Iterator[pathlib.Path]:
     forget_tasks()
 
 
+@pytest.mark.slow
 def test_a_task_in_one_file_trains_evaluates_and_predicts(toy_run):
     results = json.loads((toy_run / "results.json").read_text())
     assert results["best"]["step"] in (3, 6, 9)

@@ -24,6 +24,7 @@ def three_runs(finished):
     return run.flags, folder, json.loads((folder / "results.json").read_text()), run.output
 
 
+@pytest.mark.slow
 def test_several_runs_have_seeds_of_their_own_and_one_summary(three_runs):
     _, folder, results, output = three_runs
     names = [f"seed_{seed}" for seed in (40, 41, 42)]
@@ -148,6 +149,7 @@ def test_an_ensemble_of_squad_averages_spans_and_null_odds(finished, tmp_path):
         assert [answer["start_log_prob"] for answer in after[id]] == pytest.approx(scores, abs=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["squad1.1", "labels"])
 def test_an_ensemble_of_equals_is_its_member(task, finished, tmp_path):
     run = finished(task)

@@ -221,6 +221,7 @@ def test_the_released_vocabulary_is_numbered_by_its_lines(released):
     assert all(tokenizer.token_to_id(lines[id]) == id for id in (0, 101, 8000, 21127))
 
 
+@pytest.mark.slow
 def test_fifty_thousand_real_lines_have_the_originals_ids(real_data, released):
     lines = read_mixed_lines(real_data, 50_000)
     assert len(lines) == 50_000

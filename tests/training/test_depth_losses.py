@@ -113,8 +113,8 @@ def pretrain(records_file, config_file, tmp_path):
     [
         ("--distribution_strategy=mirrored"),
         ("--gradient_accumulation_steps=3",),
-        pytest.param(("--recompute_activations",), marks=pytest.mark.rare),
-        pytest.param(("--jit_compile=on",), marks=pytest.mark.rare),
+        pytest.param(("--recompute_activations",), marks=pytest.mark.slow),
+        pytest.param(("--jit_compile=on",), marks=pytest.mark.slow),
     ],
 )
 def test_the_layer_of_a_step_depends_on_neither_devices_nor_micro_batches(pretrain, flags):

@@ -37,6 +37,7 @@ def test_outputs_equal_those_of_the_original(golden):
         np.testing.assert_allclose(value, expected[name], atol=1e-5, err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [

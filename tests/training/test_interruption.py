@@ -76,7 +76,7 @@ def is_training(folder):
 
 
 @pytest.mark.parametrize(
-    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.rare)]
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
 )
 def test_a_signal_ends_training_with_a_checkpoint_from_which_it_continues(flags, tmp_path, number):
     flags += ["--save_checkpoints_steps=50000", "--eval_every_steps=13"]
@@ -101,6 +101,7 @@ def test_a_signal_ends_training_with_a_checkpoint_from_which_it_continues(flags,
         assert lines(folder / name) == lines(tmp_path / "whole" / name)
 
 
+@pytest.mark.slow
 def test_loops_on_the_device_are_short_however_long_the_interval(flags, tmp_path, monkeypatch):
     """The signal comes while a loop runs that would otherwise take all steps."""
     from albert_tf.training import loop

@@ -125,6 +125,7 @@ def test_the_vocabulary_of_the_start_goes_along(pretrain, eager, tmp_path):
     assert written.read_bytes() == (tmp_path / "start" / "spiece.model").read_bytes()
 
 
+@pytest.mark.slow
 def test_evaluation_does_not_depend_on_the_batch(finished_run, eager, records_file, tmp_path):
     results = []
     for size in (4, 7, 60):
@@ -140,6 +141,7 @@ def test_evaluation_does_not_depend_on_the_batch(finished_run, eager, records_fi
     assert results[0]["masked_lm_loss"] > 1
 
 
+@pytest.mark.slow
 def test_devices_and_accumulation_reach_the_same_weights(pretrain):
     plain = pretrain("--stop_after_steps=3", name="plain")
     expected = weights(plain)
@@ -195,7 +197,7 @@ def test_a_part_moves_by_its_factor_and_not_at_all_if_it_is_frozen(pretrain, eag
         pretrain("--learning_rate_factors=embeddings:0,encoder:0,head:0", name="frozen")
 
 
-@pytest.mark.parametrize("buffer", [10, pytest.param(1, marks=pytest.mark.rare)])
+@pytest.mark.parametrize("buffer", [10, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_killed_run_is_resumed_bit_for_bit(pretrain, common_flags, tmp_path, buffer):
     flags = ["--num_train_steps=40", "--save_checkpoints_steps=3", "--deterministic", *DROPOUT]
     flags += [
@@ -314,6 +316,7 @@ def test_a_schedule_without_any_learning_rate_is_warned_of(common_flags, tmp_pat
     assert warnings == ([nothing + advice] if advice else [])
 
 
+@pytest.mark.slow
 def test_mixed_precision_trains(pretrain, finished_run):
     for policy in ("mixed_bfloat16", "mixed_float16"):
         mixed = pretrain(f"--mixed_precision={policy}", name=policy)
@@ -342,7 +345,7 @@ def test_an_unfinished_run_can_be_loaded_and_a_line_says_so(pretrain, eager, cap
         np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.rare
+@pytest.mark.slow
 def test_a_resumed_run_repeats_only_an_evaluation_that_a_kill_lost(pretrain, eager, records_file):
     flags = [f"--eval_file={records_file}", "--eval_every_steps=3", "--save_checkpoints_steps=3"]
     folder = pretrain(*flags, "--stop_after_steps=3")

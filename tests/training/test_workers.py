@@ -77,6 +77,7 @@ def whole(folder):
     return folder / "whole"
 
 
+@pytest.mark.slow
 def test_two_workers_finish_a_run_together(whole, folder, tmp_path):
     steps = [line["step"] for line in lines(whole / "metrics.jsonl")]
     assert steps == list(range(5, STEPS + 1, 5))
@@ -91,7 +92,7 @@ def test_two_workers_finish_a_run_together(whole, folder, tmp_path):
         assert evaluation[name] == pytest.approx(value, rel=1e-4), name
 
 
-@pytest.mark.rare
+@pytest.mark.slow
 def test_both_workers_end_when_one_does_and_continue_exactly(whole, folder):
     """One run, which is interrupted in every way, one after the other."""
     run = folder / "interrupted"

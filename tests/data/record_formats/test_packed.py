@@ -389,6 +389,7 @@ def pretrain(config_file, tmp_path):
     return run
 
 
+@pytest.mark.slow
 def test_a_resumed_run_has_the_masks_of_an_uninterrupted_one(pretrain, dynamic, full):
     whole = pretrain(dynamic, name="whole")
     pretrain(dynamic, "--stop_after_steps=2")
@@ -398,6 +399,7 @@ def test_a_resumed_run_has_the_masks_of_an_uninterrupted_one(pretrain, dynamic, 
     assert len({line["masked_lm_loss"] for line in whole}) == 4
 
 
+@pytest.mark.slow
 def test_a_run_trains_on_rows_of_about_the_batch(static, dynamic, pretrain, capfd):
     flags = ["--num_train_steps=2", "--train_batch_size=16", f"--eval_file={folder_of(static)}"]
     pretrain(dynamic, *flags)
@@ -406,6 +408,7 @@ def test_a_run_trains_on_rows_of_about_the_batch(static, dynamic, pretrain, capf
     assert f"16 in {rows} rows = 1 device(s) x 1 accumulated x {rows};" in capfd.readouterr().out
 
 
+@pytest.mark.slow
 def test_two_devices_and_accumulation_give_the_losses_of_one(static, pretrain):
     rows_per_example = static.num_records / static.num_examples
     batch = next(size for size in range(16, 64, 4) if round(size * rows_per_example) % 4 == 0)

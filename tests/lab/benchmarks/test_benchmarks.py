@@ -109,6 +109,7 @@ def test_operations_of_a_step_by_hand():
     assert base.flops == pytest.approx(2.34e12, rel=0.003)
 
 
+@pytest.mark.slow
 def test_the_step_that_is_timed_is_the_one_of_training(records_file, config_file, tmp_path):
     settings = {"learning_rate": 0.01, "num_warmup_steps": 0, "num_train_steps": 2}
     common = {"train_batch_size": BATCH, "do_eval": False, "seed": 3}

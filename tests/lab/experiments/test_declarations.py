@@ -52,6 +52,7 @@ EXACT = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXACT)
 def test_declared_models_have_the_papers_parameters(name):
     rows = declarations.read_experiment(name).rows

@@ -154,6 +154,7 @@ def result_of(results_dir: str, micro, row: int) -> dict:
     return json.loads(pathlib.Path(path).read_text())
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on(finished, micro):
     _, results_dir, output = finished
     assert "resumed   at step 4" in output
@@ -240,6 +241,7 @@ def test_counting_parameters_needs_no_data(tmp_path):
     assert report.costs(found, scale)[-1] == f"    {command}"
 
 
+@pytest.mark.slow
 def test_equal_time_means_a_number_of_steps_that_stays(workspace, micro):
     _, experiment = micro
     timed = replace(experiment, budget="seconds")

@@ -30,7 +30,7 @@ from tests.helpers import (
 )
 from tests.lab.experiments.test_experiments import run_quietly
 
-pytestmark = pytest.mark.rare  # its fixtures fine-tune on every task
+pytestmark = pytest.mark.slow  # its fixtures fine-tune on every task
 
 MNLI_COLUMNS = (
     "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse\tsentence2_parse"
@@ -203,6 +203,7 @@ def read(folder: str, name: str = "results.json") -> dict:
 TASKS = [("table_9", "mnli"), ("table_9", "rte"), ("table_10", "squad1.1"), ("table_10", "race")]
 
 
+@pytest.mark.slow
 def test_every_task_of_a_row_is_there_or_none(recipes):
     tasks = {"table_9": ["mnli", "rte"], "table_10": ["squad1.1", "squad2.0", "race"]}
     for name, wanted in tasks.items():
@@ -296,6 +297,7 @@ def files_of(recipes: Recipes) -> list[pathlib.Path]:
     ]
 
 
+@pytest.mark.slow
 def test_a_model_is_evaluated_by_the_command_line(recipes, tmp_path):
     for number, name in enumerate(("none", "nsp", "sop")):
         features = random_features(20, seed=number, vocab_size=60)

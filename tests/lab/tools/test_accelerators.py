@@ -50,6 +50,7 @@ def about(request, small_models):
     return lower(StepSettings(batch=6, length=16, **request.param))[1]
 
 
+@pytest.mark.slow
 def test_a_step_has_static_shapes_no_call_of_the_host_and_products_in_bfloat16(about):
     facts = check.static_facts(about)
     assert facts["broken"] == []

@@ -286,6 +286,7 @@ def test_questions_without_context_are_refused(tokenizer, models):
 # --- Real questions with the released vocabulary ---
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", MODELS)
 def test_real_questions(real_data, released_model_file, version):
     file = {"1.1": "dev-v1.1.json", "2.0": "dev-v2.0.rebuilt.json"}[version]

@@ -56,7 +56,7 @@ def test_it_takes_no_texts(graph):
     assert ids.to_list() == graph.encode(constant([])).to_list() == []
 
 
-@pytest.mark.parametrize("stride", [pytest.param(1, marks=pytest.mark.rare), 29])
+@pytest.mark.parametrize("stride", [pytest.param(1, marks=pytest.mark.slow), 29])
 def test_every_character_equals_python(tokenizer, graph, stride):
     """All code points but those that are too new for one of the Unicode tables."""
     chars = assigned_characters()[::stride]

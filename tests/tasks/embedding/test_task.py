@@ -97,6 +97,7 @@ def test_positives_outside_of_the_batch_are_no_negatives_either():
     assert pairs == {(0, 1), (1, 0), (0, 2), (2, 0), (3, 2), (2, 3), (0, 0), (3, 3)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["negatives", "cosent"])
 @pytest.mark.usefixtures("unclipped")
 def test_two_devices_train_as_one_with_the_same_batch(flags_of, tmp_path, loss):
@@ -126,6 +127,7 @@ def test_each_column_has_its_own_length_and_the_same_vectors(flags_of):
     np.testing.assert_allclose(found, model(features)["embedding"], atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "loss, changes, metrics",
     [
