@@ -68,7 +68,8 @@ peers: setup
 # backports-strenum 1.3 rejects Python 3.11 and newer, an upper bound that uv does not look at.
 lock: setup
 	@$(UV) pip compile --quiet --universal --constraint <(echo "backports-strenum<1.3") --no-annotate \
-		--generate-hashes --custom-compile-command "make lock" --python-version 3.11 pyproject.toml --extra dev --output-file requirements.lock
+		--generate-hashes --custom-compile-command "make lock" --python-version 3.11 \
+		pyproject.toml --extra dev --output-file requirements.lock
 
 clean:
 	rm -rf $(VENV) $(ACCELERATORS) $(BEAM) demo
