@@ -4,7 +4,6 @@ Covers: pretrain.py, serve.py.
 """
 
 import pathlib
-import re
 import subprocess
 import sys
 import zipfile
@@ -62,7 +61,7 @@ def test_an_unknown_program_is_one_line(words):
 def test_a_message_of_a_program_starts_with_its_command(words):
     process = albert_tf(*words, "--no_such_flag")
     assert process.returncode == 2
-    assert process.stderr.startswith(f"albert-tf {' '.join(words)}: --no_such_flag")
+    assert process.stderr.startswith(f"albert-tf {' '.join(words)}: ")
 
 
 @pytest.fixture(scope="module")
@@ -102,15 +101,4 @@ def test_the_wheel_works_away_from_the_checkout(wheel, tmp_path):
         "One sentence.",
         "Another one.",
     ]
-    assert "--[no]do_train" in albert_tf("classify", "--help=all", **here).stdout
-
-
-@pytest.mark.parametrize(
-    "program", ["pretrain", "classify", "squad", "race", "tag", "embed", "create_pretraining_data"]
-)
-def test_help_explains_the_twelve_flags_used_most_and_says_how_to_see_all(program):
-    program = ["data", program] if program in command.DATA_PROGRAMS else [program]
-    short, full = (albert_tf(*program, flag).stdout for flag in ("--help", "--help=all"))
-    shown, known = (re.findall(r"^  (--\S+)", text, re.MULTILINE) for text in (short, full))
-    assert len(shown) == 12 and set(shown) < set(known) == {*known}
-    assert short.endswith(f"\n\n--help=all explains all {len(known)} flags.\n")
+    assert "--[no]do_train" in albert_tf("classify", "--help", **here).stdout

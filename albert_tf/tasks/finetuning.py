@@ -249,11 +249,11 @@ class FineTuningTask(Task):
     def resolve(self, run: Any, optimizer: Any) -> tuple[FineTuningRunConfig, OptimizerConfig]:
         """The settings of the loop; values that depend on model and data are filled in."""
         num_examples = self.train_data.num_examples if self.train_data else run.train_batch_size
-        self.usual_learning_rate = default_learning_rate(
+        usual_rate = default_learning_rate(
             self.model_config.hidden_size, is_random=self._weights is None
         )
         optimizer = optimizer.resolved(
-            num_examples, run.train_batch_size, self.usual_learning_rate, self.usual_epochs
+            num_examples, run.train_batch_size, usual_rate, self.usual_epochs
         )
         every = run.eval_every_steps or max(1, -(-optimizer.num_train_steps // 10))
         saves = run.save_checkpoints_steps or every
@@ -297,9 +297,7 @@ class FineTuningTask(Task):
 
 
 class LabelTask(FineTuningTask):
-    """A task that predicts one of several labels; `unit` is the name of the examples, in the plural."""
-
-    unit = "examples"
+    """A task that predicts one of several labels."""
 
     def _averaged(self, members: Sequence[Predictions], name: str, split: str) -> np.ndarray:
         """A prediction of every example, averaged over the members of an ensemble."""
@@ -313,14 +311,6 @@ class LabelTask(FineTuningTask):
     def _describe(self, item: Any, answer: Any, truth: Any, probability: float) -> str:
         """A line about an error: item, answer and truth (indices of labels, or scores), and probability."""
         raise NotImplementedError
-
-    def collapsed(self, members: Sequence[Predictions]) -> str:
-        """A sentence that says so if every prediction is the same."""
-        answers = self._answers(members)
-        if len(set(answers)) > 1 or len(set(self._column("eval", "label_ids"))) == 1:
-            return ""
-        label = self.labels[answers[0]]
-        return f"the model predicts the label {label!r} for all of the {len(answers):,} {self.unit}"
 
     def evaluation_files(self, members: Sequence[Predictions]) -> Files:
         """The worst errors (for labels, after a confusion table), and the raw predictions."""

@@ -100,8 +100,7 @@ def _complete(state: RunState) -> dict:
         paths = folder.write_files(task.prediction_files([predictor.predictions]), "predict")
         if folder.is_chief:
             print(f"predictions in {', '.join(paths)}", flush=True)
-    collapsed = task.collapsed([evaluator.predictions]) if evaluator else ""
-    return write_results(state, evaluation, last_evaluation, collapsed, num_steps)
+    return write_results(state, evaluation, last_evaluation, num_steps)
 
 
 def _training_progress(state: RunState) -> Progress:

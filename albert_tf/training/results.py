@@ -1,12 +1,11 @@
 """The reports of a run: the first lines of its output, results.json, and rows of the model card."""
 
-import statistics
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from albert_tf.training.optimizers import factors_by_name
-from albert_tf.training.run_folder import METRICS_FILE, MODEL, RESULTS_FILE, RunFolder
+from albert_tf.training.run_folder import MODEL, RESULTS_FILE, RunFolder
 from albert_tf.training.settings import OptimizerConfig
 from albert_tf.training.state import RunState
 
@@ -82,7 +81,6 @@ def write_results(
     state: RunState,
     evaluation: Mapping[str, float],
     last_evaluation: Mapping[str, float],
-    collapsed: str,
     num_steps: int,
 ) -> dict:
     """Writes results.json and, after training, the model; returns the content of results.json.
@@ -103,17 +101,10 @@ def write_results(
     }
     if task.keeps == "best":
         results["last"] = last_evaluation
-    if collapsed:
-        results["collapsed"] = collapsed
-        lines = folder.read_lines(METRICS_FILE) if state.run_config.do_train else []
-        rate = state.optimizer_config.peak_learning_rate(state.run_config.train_batch_size)
-        losses = [line["loss"] for line in lines]
-        advice = advice_after_collapse(losses, rate, task.usual_learning_rate)
-        print(f"COLLAPSED: {collapsed}; {advice}")
     _remark_on_best(state)
     of_others = _write_other_results(folder, others, results)
     if "eval" in others:
-        dropped = ("eval", "majority", "last", "collapsed")
+        dropped = ("eval", "majority", "last")
         results = {name: value for name, value in results.items() if name not in dropped}
     recorded = folder.read_json(RESULTS_FILE)
     own = {split: used for split, used in folder.data.items() if split not in others}
@@ -125,8 +116,7 @@ def write_results(
         times = ("seconds", "steps_in_this_process")
         results |= {name: earlier[name] for name in times if name in earlier}
     else:  # an evaluation does not replace the results of the training
-        of_evaluation = ("eval", "collapsed") if results.get("eval") else ()
-        replaced = {name: results[name] for name in of_evaluation if name in results}
+        replaced = {"eval": results["eval"]} if results.get("eval") else {}
         results = {**earlier, **results, **earlier, **replaced}  # in the order of the earlier file
     if folder.is_chief and (own or not others or state.run_config.do_train):
         with folder.writing():
@@ -155,7 +145,7 @@ def _write_other_results(
     """Writes a results.json for each split whose data is not the run's own; returns that of "eval", or else {}."""
     of_eval: dict[str, Any] = {}
     for split in splits:
-        names = ("eval", "majority", "collapsed") if split == "eval" else ()
+        names = ("eval", "majority") if split == "eval" else ()
         own = {name: results[name] for name in ("step", *names) if name in results}
         values = {**own, "data": {split: folder.data[split]}}
         of_eval |= values if split == "eval" else {}
@@ -164,39 +154,6 @@ def _write_other_results(
             folder.write_json(path, values)
             print(f"results in {folder.file(path)}; those of the run's own data stay", flush=True)
     return of_eval
-
-
-def advice_after_collapse(losses: Sequence[float], rate: float, usual_rate: float | None) -> str:
-    """Advice, the end of a sentence, after a training whose model has the same answer to every example.
-
-    A loss that rose by 1 %, or that first fell and then rose by more than half of its fall, has diverged. A loss that
-    changed by less than 5 % has not moved; a learning rate that is far too high can also cause this
-    (docs/loss_does_not_move.md). A loss that fell by 5 % in its last quarter needs more steps. The losses are in the
-    order of the log; each is a mean over some steps.
-    """
-    quarter = max(1, len(losses) // 4)
-    means = [
-        statistics.fmean(losses[start : start + quarter])
-        for start in range(0, len(losses) - quarter + 1, quarter)
-    ]
-    if len(means) > 1:
-        first, last, lowest, highest = losses[0], means[-1], min(means), max(means)
-        change = f"the training loss went from {first:.3f} to {last:.3f}"
-        is_back = lowest < 0.95 * first and last - lowest > (first - lowest) / 2
-        if highest > 1.01 * first or is_back:
-            change += f" over {lowest if is_back else highest:.3f}"
-            return f"{change}, it diverged: a lower --learning_rate or more warm-up may help"
-        if abs(last - first) < 0.05 * first:
-            if usual_rate and rate > usual_rate:
-                reason = f"a lower --learning_rate may help; the default is {usual_rate:g}"
-            else:
-                reason = f"a higher --learning_rate than {rate:g} or more steps may help"
-            return f"{change}, it did not move: {reason}"
-        if last < 0.95 * means[-2]:
-            return f"{change}, it was still falling: more steps may help"
-    if len(losses) < 4:
-        return "more steps, or another --seed, may help"
-    return "another --seed, a lower --learning_rate or more warm-up may help"
 
 
 def _card(state: RunState, evaluation: Mapping[str, float]) -> dict[str, dict]:

@@ -1,7 +1,7 @@
 """The Task interface: everything that the training loop needs from a task.
 
 The loop calls a task in this order: `resolve`, `settings`, `build_model`, `majority_levels`; for every batch
-`loss_counts`, `losses`, `metrics` or `predictions`; after every evaluation `evaluate`; at the end `collapsed`,
+`loss_counts`, `losses`, `metrics` or `predictions`; after every evaluation `evaluate`; at the end
 `evaluation_files`, `prediction_files`, `save_model`.
 """
 
@@ -36,7 +36,6 @@ class Task(abc.ABC):
       loss_epsilons: added to the count that a loss is divided by; 0 for a loss without an entry.
       layer_weights: the weights of the losses of `other_layers` (see `step_inputs`); the last layer has the rest to 1.
       steps_flags: the flags that determine the number of training steps, for messages.
-      usual_learning_rate: the default for the model; None if there is no such default.
     """
 
     model_config: AlbertConfig
@@ -49,7 +48,6 @@ class Task(abc.ABC):
     loss_epsilons: Mapping[str, float] = {}
     layer_weights: Sequence[float] = ()
     steps_flags: str = "--num_train_steps"
-    usual_learning_rate: float | None = None
 
     @property
     def data(self) -> list[Data]:
@@ -107,10 +105,6 @@ class Task(abc.ABC):
     def evaluate(self, members: Sequence[Predictions]) -> Mapping[str, float]:
         """Metrics of the predictions for `eval_data`; those of the members of an ensemble are averaged."""
         return {}
-
-    def collapsed(self, members: Sequence[Predictions]) -> str:
-        """A sentence that says that the model has the same answer to every example; "" for other models."""
-        return ""
 
     def evaluation_files(self, members: Sequence[Predictions]) -> Files:
         """Files about the predictions for `eval_data`."""

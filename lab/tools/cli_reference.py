@@ -1,4 +1,4 @@
-"""Writes docs/cli.md, the programs with their most used flags, from their --help.
+"""Writes docs/cli.md, the programs with their flags, from their --help.
 
 python -m lab.tools.cli_reference
 """
@@ -14,7 +14,7 @@ PAGE = pathlib.Path(__file__).parents[2] / "docs" / "cli.md"
 COMMANDS = (*PROGRAMS, *(f"{DATA} {name}" for name in DATA_PROGRAMS))
 _INTRODUCTION = """# Commands
 
-`albert-tf PROGRAM --help` prints the text below; where it names only the flags used most, `--help=all` has the others.
+`albert-tf PROGRAM --help` prints the text below.
 `python -m lab.tools.cli_reference` writes this page.
 """
 

@@ -169,17 +169,6 @@ class ClassificationTask(TextTask, LabelTask):
                 )
         return results
 
-    def collapsed(self, members: Sequence[Predictions]) -> str:
-        """A sentence that says so if every prediction is the same."""
-        if not self.is_regression:
-            return super().collapsed(members)
-        scores = self._answers(members)
-        if np.ptp(scores) >= 1e-3 or len(set(self._column("eval", self.label_column))) == 1:
-            return ""
-        return (
-            f"the model predicts the score {scores[0]:.3f} for all of the {len(scores):,} examples"
-        )
-
     def majority_levels(self) -> Mapping[str, float]:
         """The accuracy if the most frequent label is always given."""
         if not self.eval_data or "accuracy" not in self.metric_names:
@@ -278,13 +267,6 @@ class MultiLabelTask(TextTask):
         probabilities, truths = self._evaluated(members)
         thresholds = self._thresholds_for(probabilities, truths)
         return multi_label.scores(probabilities, truths, thresholds)
-
-    def collapsed(self, members: Sequence[Predictions]) -> str:
-        """A sentence that says so if the probabilities of all examples are the same."""
-        probabilities, truths = self._evaluated(members)
-        if len(np.unique(truths, axis=0)) == 1 or np.ptp(probabilities, axis=0).max() >= 1e-3:
-            return ""
-        return f"the model gives the same probabilities to all of the {len(truths):,} examples"
 
     def majority_levels(self) -> Mapping[str, float]:
         """The average precision if the frequencies of the labels are the probabilities of every example."""

@@ -143,14 +143,6 @@ class EmbeddingTask(FineTuningTask):
             return {"triplet_accuracy": metrics.triplet_accuracy(vectors)}
         return metrics.correlations(vectors, self._column("eval", "label_scores"))
 
-    def collapsed(self, members: Sequence[Predictions]) -> str:
-        """A sentence that says so if all vectors are the same."""
-        vectors = joined(members)
-        flat = vectors.reshape(-1, vectors.shape[-1])
-        if np.ptp(flat, axis=0).max() >= 1e-3:
-            return ""
-        return f"the model gives the same vector to all of the {len(flat):,} texts"
-
     def evaluation_files(self, members: Sequence[Predictions]) -> Files:
         """The vectors, in the order of the texts."""
         return self._raw_file(members, "eval")

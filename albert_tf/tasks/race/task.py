@@ -14,7 +14,6 @@ class RaceTask(LabelTask):
     model_class = AlbertForMultipleChoice
     source_class = RaceSource
     best_metric = "accuracy"
-    unit = "questions"
 
     def evaluate(self, members: Sequence[Predictions]) -> Mapping[str, float]:
         """Accuracy over all questions, over those of middle schools, and over those of high schools."""

@@ -135,16 +135,6 @@ class SquadTask(FineTuningTask):
                     results[f"{key}_{name}"] = values[key]
         return results
 
-    def collapsed(self, members: Sequence[Predictions]) -> str:
-        """A sentence that says so if every question has the same answer."""
-        answers = self._answers(members, "eval")
-        texts = answers.texts(self._scores(answers).get("best_threshold", math.inf))
-        distinct = set(texts.values())
-        if len(distinct) > 1 or not any(question.answers for question in answers.questions):
-            return ""
-        answer = f"the answer {distinct.pop()!r}" if any(distinct) else "no answer"
-        return f"the model gives {answer} to all of the {len(texts):,} questions"
-
     # --- Files ---
 
     def evaluation_files(self, members: Sequence[Predictions]) -> Files:

@@ -92,15 +92,6 @@ class TaggingTask(FineTuningTask):
         of_types = {f"f1_{name}": rows[name]["f1-score"] for name in types}
         return {**results, "macro_f1": macro.get("f1-score", 0.0), **of_types}
 
-    def collapsed(self, members: Sequence[Predictions]) -> str:
-        """A sentence that says so if every word gets the same tag."""
-        predicted, _ = self._tags(members, "eval")
-        tags = {tag for row in predicted for tag in row}
-        if len(tags) > 1 or len({tag for row in self._true_tags() for tag in row}) == 1:
-            return ""
-        number = sum(map(len, predicted))
-        return f"the model gives the tag {tags.pop()!r} to all of the {number:,} words"
-
     # --- Files ---
 
     def evaluation_files(self, members: Sequence[Predictions]) -> Files:
