@@ -18,7 +18,6 @@ import pandas
 import pytest
 
 from albert_tf import UserError, load_pretrained, predict, save_pretrained
-from albert_tf.core import memory
 from albert_tf.export import export_model
 from albert_tf.model.heads import AlbertForSpan
 from albert_tf.serving import predictors
@@ -403,16 +402,6 @@ def test_a_line_that_is_no_text_is_rejected(tiny_pretrained, line):
     with pytest.raises(UserError, match="^line 1: ") as error:
         list(predict.answers(predictor, [line], lines_at_a_time=1))
     assert "\n" not in str(error.value)
-
-
-def test_a_batch_without_enough_memory_is_rejected(tiny_pretrained, monkeypatch):
-    predictor = predictors.load_predictor(str(tiny_pretrained))
-    monkeypatch.setattr(memory, "limits", lambda: [("the machine", 1e3)])
-    flags = "lower --batch_size or --max_seq_length"
-    with pytest.raises(
-        UserError, match=f"^a prediction of 3 x 8 tokens needs at least .*: {flags}$"
-    ):
-        predictor.predict(["a cat"] * 3)
 
 
 def test_a_mask_beyond_the_longest_sequence_is_rejected(tiny_pretrained):

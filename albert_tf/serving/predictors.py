@@ -6,7 +6,7 @@ TensorFlow is imported for models that it computes, and not for ONNX exports.
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from albert_tf.core.errors import UserError, shortened
+from albert_tf.core.errors import UserError
 from albert_tf.core.files import AnyPath
 from albert_tf.formats import description
 from albert_tf.formats.weights import Weights
@@ -74,7 +74,6 @@ def load_predictor(
         name = str(path).rstrip("/")
         description.check_is_there(name)
         known = description.describe(name)
-        check_length(max_seq_length, known.max_position_embeddings, name)
         if patience is None and type(known.exported.get("patience")) is int:
             patience = known.exported["patience"]
             score_tolerance = known.exported.get("score_tolerance", score_tolerance)
@@ -173,19 +172,11 @@ def recorded_settings(weights: Weights) -> Mapping[str, Any]:
 
 
 def task_settings_of(weights: Weights, max_seq_length: int | None = None) -> dict[str, Any]:
-    """`max_seq_length`, and for a fine-tuned model all settings on which its features depend; they are checked."""
+    """`max_seq_length`, and for a fine-tuned model all settings on which its features depend."""
     limit = weights.config.max_position_embeddings
     settings = {"max_seq_length": limit, **predictor_class_of(weights).default_settings}
     settings["max_seq_length"] = min(limit, settings["max_seq_length"])
-    recorded = recorded_settings(weights)
-    for name, default in settings.items():
-        value = recorded.get(name, default)
-        is_number = type(value) is int or (type(value) is float and type(default) is float)
-        if type(default) in (int, float) and not is_number:
-            raise UserError(
-                f"{weights.source}: {name} of its task must be a number, got {shortened(value)}"
-            )
-    settings |= recorded
+    settings |= recorded_settings(weights)
     settings["max_seq_length"] = max_seq_length or settings["max_seq_length"]
     check_length(settings["max_seq_length"], limit, weights.source)
     return settings
