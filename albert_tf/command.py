@@ -27,6 +27,7 @@ PROGRAMS = {
     "predict": "albert_tf.predict",
     "score": "albert_tf.score",
     "search": "albert_tf.search",
+    "fold": "albert_tf.fold",
     "convert": "albert_tf.convert",
     "export": "albert_tf.export",
     "serve": "albert_tf.serve",

@@ -1,0 +1,116 @@
+r"""Folds a trained BERT or ALBERT into a smaller ALBERT, the initial checkpoint of `albert-tf distill`.
+
+    albert-tf fold all-MiniLM-L6-v2 --output_dir=folded --embedding_size=128 --num_hidden_groups=1
+    albert-tf distill --teacher=all-MiniLM-L6-v2 --init_checkpoint=folded --input_file=text.txt --output_dir=run
+
+docs/fold.md explains the steps.
+"""
+
+import dataclasses
+
+from albert_tf.core import flags
+from albert_tf.core.errors import UserError
+from albert_tf.core.locks import locks_output_dir
+from albert_tf.core.settings import setting
+from albert_tf.model.config import SHARING_STRATEGIES
+from albert_tf.serving.settings import ModelSettings
+from albert_tf.tasks.settings import files_setting
+
+_LINES = 2000  # of --input_file, for the frequencies of tokens
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FoldSettings(ModelSettings):
+    """The model to fold, and the sizes of the result."""
+
+    output_dir: str = setting("", "Folder to write to; it must not contain a model.", required=True)
+    embedding_size: int = setting(128, "Width of the embeddings of the result, E.", minimum=1)
+    share_parameters: str = setting(
+        "all", "What the layers of a group share.", choices=SHARING_STRATEGIES
+    )
+    num_hidden_groups: int = setting(1, "Number of groups of layers in the result.", minimum=1)
+    num_folded_layers: int | None = setting(
+        None,
+        "Number of layers of the result, which are spread evenly over those of the model; by default, or with 0, all.",
+        minimum=1,
+        none_value=0,
+    )
+    layers_from: str = setting(
+        "middle",
+        "Which layers of the model give a copy of the parameters its values: the middle one of those that it replaces"
+        " (heads and neurons of several layers do not correspond), the first, or their mean.",
+        choices=("middle", "first", "mean"),
+    )
+    input_file: str = files_setting(
+        "Text, one on each line, that shows how frequent tokens are; by default, Zipf's law is assumed."
+    )
+
+
+@locks_output_dir
+def main(settings: FoldSettings) -> None:
+    """Reads a model, folds it, writes the result and prints what was kept."""
+    import numpy as np
+
+    from albert_tf.core import files
+    from albert_tf.data.tables import read_lines
+    from albert_tf.formats import folding, pretrained  # TensorFlow
+    from albert_tf.serving import predictors
+
+    if files.exists(f"{settings.output_dir}/config.json"):
+        raise UserError(f"--output_dir={settings.output_dir}: contains a model already")
+    settings.register_task()
+    weights = pretrained.read_weights(settings.model, settings.num_hidden_layers)
+    teacher = weights.config
+    if teacher.inner_group_num > 1:
+        raise UserError(f"{settings.model}: has several blocks in a layer, and cannot be folded")
+    config = teacher.replace(
+        embedding_size=settings.embedding_size,
+        num_hidden_layers=settings.num_folded_layers or teacher.num_hidden_layers,
+        num_hidden_groups=settings.num_hidden_groups,
+        share_parameters=settings.share_parameters,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
+    vocabulary = settings.vocabulary_file or weights.vocabulary
+    tokenizer = predictors.tokenizer_of(weights, vocabulary) if vocabulary else None
+    frequencies = None
+    if settings.input_file:
+        if not tokenizer:
+            raise UserError(f"{settings.model}: has no vocabulary for --input_file")
+        lines = read_lines(settings.input_file, f"--input_file={settings.input_file}")
+        ids = np.concatenate(tokenizer.encode_batch(lines[:: max(1, len(lines) // _LINES)]))
+        frequencies = np.bincount(ids, minlength=teacher.vocab_size).astype(float)
+    folded, explained = folding.fold(
+        weights, config, layers_from=settings.layers_from, frequencies=frequencies
+    )
+    model, report = pretrained.build_model(folded)
+    pretrained.save_pretrained(
+        model,
+        settings.output_dir,
+        spm_model_file=tokenizer or "",
+        **weights.cleaning,
+        task=predictors.recorded_settings(weights),
+        untrained=report.initialized,
+    )
+    print(_table(weights, folded, explained))
+
+
+def _table(weights, folded, explained: float) -> str:
+    """What the model was and is."""
+    rows = [("", "before", "after")]
+    for name in ("embedding_size", "num_hidden_layers", "num_hidden_groups", "share_parameters"):
+        rows.append((name, *(str(getattr(one.config, name)) for one in (weights, folded))))
+    sizes = [sum(a.size for a in one.arrays.values()) for one in (weights, folded)]
+    rows.append(("parameters", *(f"{size:,}" for size in sizes)))
+    rows.append(("megabytes in float32", *(f"{4 * size / 1e6:.1f}" for size in sizes)))
+    rows.append(("variance of the first layer's inputs", "1.000", f"{explained:.3f}"))
+    return "\n".join(f"{name:<38}{before:>12}{after:>12}" for name, before, after in rows)
+
+
+def run() -> None:
+    """Runs the program with the flags of the command line; ends the process."""
+    flags.run(main, FoldSettings, description=__doc__, positional=("model",))
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,158 @@
+"""Folds a trained encoder into a smaller ALBERT: factorized embeddings, and layers that share their parameters.
+
+The result is an initial value, which distillation (`tasks/distillation`) repairs. NumPy alone computes it:
+
+    embeddings     the E largest principal components of the teacher's normed word vectors; positions and segments are
+                   mapped by the same matrix; the projection to D is a least-squares fit to the input of its first layer
+    shared layers  each copy of the parameters is the mean, the middle or the first of the teacher's layers it replaces
+
+Shape legend: `model/encoder.py`.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from albert_tf.formats.weights import Weights, belongs_to_ffn
+from albert_tf.model.config import AlbertConfig
+
+LAYER_SOURCES = ("middle", "mean", "first")
+_GROUP = "bert/encoder/transformer/group_"
+_TABLES = ("word_embeddings", "token_type_embeddings", "position_embeddings")
+_EMBEDDINGS = "bert/embeddings/"
+_PROJECTION = "bert/encoder/embedding_hidden_mapping_in/"
+_SAMPLES, _MOST_POSITIONS = 40_000, 64  # tokens, and positions, of the least-squares fit
+# Without text, the frequency of a token is that of Zipf's law by its id: vocabularies list frequent tokens first.
+_ZIPF_OFFSET = 100.0
+
+
+def matched_layers(num_student: int, num_teacher: int) -> list[int]:
+    """The number, from 1 on, of the teacher's layer whose output each layer of the student should have.
+
+    They are spread evenly, and the last is the last: layer i of S belongs to the teacher's layer i T / S, rounded up.
+    """
+    return [-(-layer * num_teacher // num_student) for layer in range(1, num_student + 1)]
+
+
+def fold(
+    weights: Weights,
+    config: AlbertConfig,
+    *,
+    layers_from: str = "middle",
+    frequencies: np.ndarray | None = None,
+    seed: int = 0,
+) -> tuple[Weights, float]:
+    """The weights of a smaller model, and the share of the variance of the first layer's inputs that it explains.
+
+    Args:
+      weights: the teacher, with one block in a layer.
+      config: the sizes of the student, with the teacher's D, N, F and V.
+      layers_from: which of the teacher's layers give a copy of the parameters its values, one of `LAYER_SOURCES`.
+      frequencies: float [V], how often each token occurs; None is Zipf's law by id.
+    """
+    arrays = {
+        name: array
+        for name, array in weights.arrays.items()
+        if not name.startswith((_GROUP, _EMBEDDINGS, _PROJECTION)) and not name.startswith("cls/")
+    }
+    embeddings, explained = _folded_embeddings(weights, config, frequencies, seed)
+    folded = {**arrays, **embeddings, **_folded_layers(weights, config, layers_from)}
+    return dataclasses.replace(weights, config=config, arrays=folded), explained
+
+
+def _folded_layers(
+    weights: Weights, config: AlbertConfig, layers_from: str
+) -> dict[str, np.ndarray]:
+    matched = matched_layers(config.num_hidden_layers, weights.config.num_hidden_layers)
+    arrays = {}
+    for kind in ("attention_group_of_layer", "ffn_group_of_layer"):
+        sources: dict[int, list[int]] = {}
+        for layer, of_teacher in enumerate(matched):
+            source = getattr(weights.config, kind)(of_teacher - 1)
+            sources.setdefault(getattr(config, kind)(layer), []).append(source)
+        for group, teachers in sources.items():
+            for name in weights.arrays:
+                part = name.removeprefix(f"{_GROUP}{teachers[0]}/")
+                if part != name and belongs_to_ffn(name) == kind.startswith("ffn"):
+                    layers = [weights.arrays[f"{_GROUP}{source}/{part}"] for source in teachers]
+                    arrays[f"{_GROUP}{group}/{part}"] = _chosen(layers, layers_from)
+    return arrays
+
+
+def _chosen(layers: Sequence[np.ndarray], layers_from: str) -> np.ndarray:
+    if layers_from == "mean":
+        return np.mean(layers, axis=0)
+    return layers[len(layers) // 2 if layers_from == "middle" else 0]
+
+
+def _folded_embeddings(
+    weights: Weights, config: AlbertConfig, frequencies: np.ndarray | None, seed: int
+) -> tuple[dict[str, np.ndarray], float]:
+    """The embeddings and the projection of the student, and the share of the variance that they explain."""
+    kept = {
+        name: array
+        for name, array in weights.arrays.items()
+        if name.startswith((_EMBEDDINGS, _PROJECTION))
+    }
+    if config.embedding_size == weights.config.embedding_size:
+        return kept, 1.0
+    words, types, positions = (weights.arrays[_EMBEDDINGS + name] for name in _TABLES)
+    if frequencies is None:
+        frequencies = 1.0 / (_ZIPF_OFFSET + np.arange(len(words)))
+    share_V = (frequencies + 1e-9) / np.sum(frequencies + 1e-9)
+    normal_VE, scale_V1 = _normed(weights, words + types[0] + positions[:_MOST_POSITIONS].mean(0))
+    center_E = share_V @ normal_VE
+    # The root: rare tokens count, too, because a text has few tokens.
+    weighted_VE = (normal_VE - center_E) * np.sqrt(share_V)[:, None] ** 0.5
+    _, _, components = np.linalg.svd(weighted_VE, full_matrices=False)
+    base_EO = components[: config.embedding_size].T.astype(np.float32)
+    gamma = weights.arrays[_EMBEDDINGS + "LayerNorm/gamma"] / np.median(scale_V1)
+    positions_LO = (positions - positions[:_MOST_POSITIONS].mean(0)) * gamma @ base_EO
+    tables = {
+        "word_embeddings": (normal_VE - center_E) @ base_EO,
+        "token_type_embeddings": (types - types[0]) * gamma @ base_EO,
+        "position_embeddings": positions_LO,
+    }
+    arrays = {_EMBEDDINGS + name: table.astype(np.float32) for name, table in tables.items()}
+    arrays[_EMBEDDINGS + "LayerNorm/gamma"] = np.ones(config.embedding_size, np.float32)
+    arrays[_EMBEDDINGS + "LayerNorm/beta"] = np.zeros(config.embedding_size, np.float32)
+    rng = np.random.default_rng(seed)
+    ids = rng.choice(len(words), _SAMPLES, p=share_V)
+    places = rng.integers(min(_MOST_POSITIONS, len(positions)), size=_SAMPLES)
+    student = dataclasses.replace(weights, arrays=arrays, config=config)
+    inputs, _ = _normed(student, _sums(arrays, ids, places))
+    targets = first_inputs(weights, ids, places)
+    solution, explained = _least_squares(inputs, targets)
+    arrays[_PROJECTION + "kernel"] = solution[:-1].astype(np.float32)
+    arrays[_PROJECTION + "bias"] = solution[-1].astype(np.float32)
+    return arrays, explained
+
+
+def first_inputs(weights: Weights, ids: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """The inputs of the first layer, [X, D], for tokens with these ids at these positions, in the first segment."""
+    normed, _ = _normed(weights, _sums(weights.arrays, ids, places))
+    if _PROJECTION + "kernel" not in weights.arrays:
+        return normed
+    return normed @ weights.arrays[_PROJECTION + "kernel"] + weights.arrays[_PROJECTION + "bias"]
+
+
+def _sums(arrays, ids: np.ndarray, places: np.ndarray) -> np.ndarray:
+    words, types, positions = (arrays[_EMBEDDINGS + name] for name in _TABLES)
+    return words[ids] + types[0] + positions[places]
+
+
+def _normed(weights: Weights, sums: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """LayerNorm of embeddings [X, E], and the standard deviations [X, 1]."""
+    gamma, beta = (weights.arrays[f"{_EMBEDDINGS}LayerNorm/{name}"] for name in ("gamma", "beta"))
+    centered = sums - sums.mean(axis=1, keepdims=True)
+    scale = np.sqrt(np.mean(centered**2, axis=1, keepdims=True) + weights.config.layer_norm_eps)
+    return centered / scale * gamma + beta, scale
+
+
+def _least_squares(inputs: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, float]:
+    """The kernel with the bias as its last row, and the share of the targets' variance that it explains."""
+    with_one = np.concatenate([inputs, np.ones([len(inputs), 1])], axis=1)
+    solution = np.linalg.lstsq(with_one, targets, rcond=None)[0]
+    error = np.sum((with_one @ solution - targets) ** 2)
+    return solution, float(1 - error / np.sum((targets - targets.mean(axis=0)) ** 2))
