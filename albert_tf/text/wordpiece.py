@@ -50,7 +50,7 @@ def read_tokens(content: bytes, source: str) -> list[str]:
 
 
 def content_of_json(values: Mapping[str, Any], source: str) -> bytes:
-    """The vocabulary of a `tokenizer.json` of the tokenizers library as the content of a `vocab.txt`; b"" if it has none.
+    """The vocabulary of a `tokenizer.json` as the content of a `vocab.txt`; b"" if it has no WordPiece model.
 
     Added tokens, such as [MASK] of a trained tokenizer, may be missing among those of the model.
     """

@@ -20,7 +20,9 @@ from albert_tf.data.datasets import TableData
 from albert_tf.data.feature_table import FeatureTable, lengths_to_pad_to
 from albert_tf.data.reading import EXAMPLE_WEIGHTS
 from albert_tf.formats import pretrained
+from albert_tf.formats.folding import matched_layers
 from albert_tf.formats.tokenizer_files import vocabulary_files
+from albert_tf.formats.weights import POOLER
 from albert_tf.model.heads import MODEL_CLASSES, Dense, Initializers, ModelWithHead
 from albert_tf.tasks.distillation.settings import DistillationConfig, DistillationRunConfig
 from albert_tf.text.tokenizer import Tokenizer
@@ -29,15 +31,6 @@ from albert_tf.training.task import Features, Files, Outputs, Predictions, Task
 
 _TEXTS_PER_CALL = 10_000
 _TEXTS_FOR_VARIANCE = 256
-
-
-def matched_layers(num_student: int, num_teacher: int) -> list[int]:
-    """For the embeddings and each layer of the student, the teacher's hidden state at the same relative depth.
-
-    Example:
-      matched_layers(3, 12) -> [0, 4, 8, 12]
-    """
-    return [round(layer * num_teacher / num_student) for layer in range(num_student + 1)]
 
 
 @functools.cache
@@ -52,7 +45,16 @@ def student_class(model_class: type[ModelWithHead]) -> type[ModelWithHead]:
             hidden_states = [self.to_teacher(hidden_BLD) for hidden_BLD in hidden_states]
         return {"student": hidden_states, "teacher": self.teacher(inputs)}
 
-    return type(f"Distilled{model_class.__name__}", (model_class,), {"call": call})
+    def named_variables(self):
+        """The variables on which the hidden states depend; others would only decay."""
+        variables = self.encoder.named_variables()
+        if self.to_teacher is not None:
+            added = self.to_teacher.named_variables().items()
+            variables |= {f"to_teacher/{name}": variable for name, variable in added}
+        return {name: variable for name, variable in variables.items() if name not in POOLER}
+
+    methods = {"call": call, "named_variables": named_variables}
+    return type(f"Distilled{model_class.__name__}", (model_class,), methods)
 
 
 class DistillationTask(Task):
@@ -73,9 +75,8 @@ class DistillationTask(Task):
         if config.max_seq_length > positions:
             reason = f"({config.max_seq_length}) is above the {positions} positions of student and teacher"
             config.refuse("max_seq_length", reason)
-        self._matched = matched_layers(
-            self.model_config.num_hidden_layers, self._teacher.config.num_hidden_layers
-        )
+        depths = self.model_config.num_hidden_layers, self._teacher.config.num_hidden_layers
+        self._matched = [0, *matched_layers(*depths)]
         self.train_data = self._read("input_file") if run.do_train else None
         self.eval_data = self._read("eval_file") if run.do_eval and config.eval_file else None
         self._variances: list[float] = []
@@ -141,7 +142,7 @@ class DistillationTask(Task):
         model = student_class(MODEL_CLASSES[self._weights.model_class])(
             self.model_config, dtype=dtype, recompute_activations=recompute_activations, seed=seed
         )
-        pretrained.assign_weights(model.named_variables(), self._weights)
+        pretrained.assign_weights(super(type(model), model).named_variables(), self._weights)
         teacher, _ = pretrained.build_model(self._teacher, dtype=self.config.teacher_precision)
         width, wanted = self.model_config.hidden_size, teacher.config.hidden_size
         model.to_teacher = None
@@ -234,7 +235,7 @@ class DistillationTask(Task):
     def save_model(self, model: Any, folder: str, history: Mapping[str, Mapping]) -> None:
         """Writes the student as a model of its own class."""
         own = MODEL_CLASSES[self._weights.model_class](self.model_config, dtype="float32")
-        values = model.named_variables()
+        values = super(type(model), model).named_variables()
         for name, variable in own.named_variables().items():
             variable.assign(values[name])
         pretrained.save_pretrained(
