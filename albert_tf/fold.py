@@ -31,9 +31,8 @@ class FoldSettings(ModelSettings):
     num_hidden_groups: int = setting(1, "Number of groups of layers in the result.", minimum=1)
     num_folded_layers: int | None = setting(
         None,
-        "Number of layers of the result, which are spread evenly over those of the model; by default, or with 0, all.",
+        "Number of layers of the result, which are spread evenly over those of the model; by default, all.",
         minimum=1,
-        none_value=0,
     )
     layers_from: str = setting(
         "middle",
