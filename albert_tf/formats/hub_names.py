@@ -38,5 +38,5 @@ def fetched(name: str) -> str:
     except (
         Exception
     ) as error:  # no such model, no connection, ...; the exceptions differ between versions
-        raise UserError(f"{name}: {first_line(error)}") from None
+        raise UserError(f"{name}: cannot be downloaded ({first_line(error)})") from None
     return folder
