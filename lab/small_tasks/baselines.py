@@ -49,17 +49,12 @@ def read_texts(flags: Mapping[str, str]) -> tuple[list[TextExample], list[TextEx
 def _read_own(flags: Mapping[str, str], name: str) -> list[TextExample]:
     separator = flags.get("label_separator", "")
     label = flags["label_column"]
-    labels = tsv.find_labels(
-        flags["train_file"], label_column=label, label_separator=separator, flag="data_dir"
+    columns = {"text_columns": flags["text_columns"].split(","), "label_column": label}
+    train, own = (
+        tsv.read_own(flags[file], **columns, flag="data_dir") for file in ("train_file", name)
     )
-    return tsv.read_own(
-        flags[name],
-        text_columns=flags["text_columns"].split(","),
-        label_column=label,
-        labels=labels,
-        label_separator=separator,
-        flag="data_dir",
-    )
+    labels = tsv.find_labels(train, flags["train_file"], separator)
+    return tsv.with_values(own, flags[name], labels, separator)
 
 
 def _values(examples: Sequence[TextExample]) -> np.ndarray:

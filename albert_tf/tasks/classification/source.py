@@ -47,22 +47,19 @@ class TextSource(Source):
             return glue.read_glue(self.glue, config.data_dir, official, flag="data_dir")
         if not path:
             return None
-        if split == "train" and not self.labels:
-            self.labels = tsv.find_labels(
-                path,
-                label_column=config.label_column,
-                label_separator=config.label_separator,
-                flag=flag,
-            )
-        is_labelled = split != "predict" and self.labels  # unknown labels are refused later
-        return tsv.read_own(
+        is_labelled = split == "train" or (split == "eval" and bool(self.labels))
+        examples = tsv.read_own(
             path,
             text_columns=config.text_column_names,
             label_column=config.label_column if is_labelled else "",
-            labels=() if self.is_regression else self.labels,
-            label_separator=config.label_separator,
             flag=flag,
         )
+        if not is_labelled:  # unknown labels are refused later
+            return examples
+        if not self.labels:
+            self.labels = tsv.find_labels(examples, path, config.label_separator)
+        labels = () if self.is_regression else self.labels
+        return tsv.with_values(examples, path, labels, config.label_separator)
 
     def features(self, split, items, tokenizer):
         """See `Source`; with --pair_ranking, an example of the training data is a pair of rows."""

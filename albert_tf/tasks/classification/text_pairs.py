@@ -27,7 +27,7 @@ class TextExample:
     id: str
     text_a: str
     text_b: str | None = None
-    label: int | float | tuple[int, ...] | None = None
+    label: Any = None
     group: str = ""
     row: int = 0
 

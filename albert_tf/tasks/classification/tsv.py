@@ -1,9 +1,9 @@
 """Labels and scores of tables, and the reader of a classification or regression task of the user's own."""
 
 import contextlib
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from albert_tf.core.errors import UserError
 from albert_tf.data.tables import Cell, chosen, listed, read_table, text_of
@@ -55,36 +55,39 @@ def split_labels(field: Cell, separator: str, place: str) -> list[str]:
 
 
 def read_own(
-    path: str,
-    *,
-    text_columns: Sequence[str],
-    label_column: str = "",
-    labels: Sequence[str] = (),
-    label_separator: str = "",
-    flag: str,
+    path: str, *, text_columns: Sequence[str], label_column: str = "", flag: str
 ) -> list[TextExample]:
     """Reads a table (`data.tables`); the user names its columns.
 
-    Without a label column, a file for predictions need not have one. Examples are numbered from 0. Without labels, the
-    task is a regression; without a separator, each example has one label.
+    Labels are as in the file, a text or a list of texts; see `find_labels` and `with_values`. Without a label column, a
+    file for predictions need not have one. Examples are numbered from 0.
     """
     source = f"--{flag}={path}"
-    indices = {name: index for index, name in enumerate(labels)}
-    given = [label_column] if label_column else []
     frame = read_table(path, source=source)
-    rows = chosen(frame, [*text_columns, *given], source)
+    columns = [*text_columns, *([label_column] if label_column else [])]
     examples: list[TextExample] = []
-    for row, cells in zip(frame.index, rows, strict=True):
-        place, rest = f"{path}:{row}", list(cells[len(text_columns) :])
-        value: Any = None
-        if label_column and label_separator:
-            value = parse_labels(rest.pop(0), indices, label_separator, place)
-        elif label_column:
-            value = parse_value(text_of(rest.pop(0), place), indices, place)
-        words = [text_of(cell, place) for cell in cells[: len(text_columns)]]
-        examples.append(TextExample.of_texts(str(len(examples)), words, label=value, row=row))
+    for row, cells in zip(frame.index, chosen(frame, columns, source), strict=True):
+        words = [text_of(cell, f"{path}:{row}") for cell in cells[: len(text_columns)]]
+        label = cells[-1] if label_column else None
+        examples.append(TextExample.of_texts(str(len(examples)), words, label=label, row=row))
     check_texts(examples, text_columns, source)
     return examples
+
+
+def with_values(
+    examples: Sequence[TextExample], path: str, labels: Sequence[str], label_separator: str = ""
+) -> list[TextExample]:
+    """The examples of `read_own` with indices of labels; without labels with scores; with a separator with sets."""
+    indices = {name: index for index, name in enumerate(labels)}
+    found = []
+    for example in examples:
+        place, value = f"{path}:{example.row}", example.label
+        if label_separator:
+            value = parse_labels(value, indices, label_separator, place)
+        else:
+            value = parse_value(text_of(value, place), indices, place)
+        found.append(dataclasses.replace(example, label=value))
+    return found
 
 
 def check_texts(examples: Sequence[TextExample], text_columns: Sequence[str], source: str) -> None:
@@ -101,39 +104,35 @@ def check_texts(examples: Sequence[TextExample], text_columns: Sequence[str], so
 
 
 def find_labels(
-    path: str, *, label_column: str, label_separator: str = "", flag: str
+    examples: Sequence[TextExample], path: str, label_separator: str = ""
 ) -> tuple[str, ...]:
-    """The labels in a file, in order: by value if all are numbers, otherwise alphabetically.
+    """The labels of examples of `read_own`, in order: by value if all are numbers, otherwise alphabetically.
 
     There must be two different labels or more, and each row must have one; with a separator, some row must have
     several.
 
     Example:
-      a column with 10, 2, 1, 2 -> ("1", "2", "10")
+      examples with 10, 2, 1, 2 -> ("1", "2", "10")
     """
-    source = f"--{flag}={path}"
-    frame = read_table(path, source=source)
     labels, counts = set(), set()
-    for row, (label,) in zip(frame.index, chosen(frame, [label_column], source), strict=True):
-        place = f"{path}:{row}"
+    for example in examples:
+        label, place = example.label, f"{path}:{example.row}"
         if label_separator:
             own = split_labels(label, label_separator, place)
         elif label := text_of(label, place).strip():
             own = [label]
         else:
-            raise UserError(f"{place}: has no label in column {label_column!r}")
+            raise UserError(f"{place}: has no label")
         labels.update(own)
         counts.add(len(own))
     if label_separator and counts == {1}:
         raise UserError(
-            f"{source}: every row has one label in column {label_column!r}, such as {label[:80]!r}; expected"
-            f" several with {label_separator!r} between them, or none; change --label_separator or leave it out"
+            f"{path}: every row has one label, such as {label[:80]!r}; expected several with {label_separator!r}"
+            " between them, or none; change --label_separator or leave it out"
         )
     if len(labels) < 2:
         only = next(iter(labels), label)
-        raise UserError(
-            f"{source}: expected two labels or more in column {label_column!r}, got only {only!r}"
-        )
+        raise UserError(f"{path}: expected two labels or more in --label_column, got only {only!r}")
     with contextlib.suppress(ValueError):  # some labels are not numbers
         if all(math.isfinite(float(label)) for label in labels):
             return tuple(sorted(labels, key=lambda label: (float(label), label)))

@@ -18,7 +18,7 @@ from albert_tf.tasks.classification.text_pairs import (
     make_text_features,
     mean_of_windows,
 )
-from albert_tf.tasks.classification.tsv import find_labels, read_own
+from albert_tf.tasks.classification.tsv import find_labels, read_own, with_values
 from albert_tf.text.sequences import kept_lengths
 from albert_tf.text.tokenizer import Tokenizer
 from tests.helpers import train_spm
@@ -36,9 +36,13 @@ def features_of(tokenizer, examples, max_seq_length=64):
     return make_pair_features(PairSettings(tokenizer, max_seq_length), examples)
 
 
-def own(path, **changes):
-    arguments = {"text_columns": ["text"], "flag": "train_file"}
-    return read_own(str(path), **{**arguments, **changes})
+def own(path, labels=None, label_separator="", **changes):
+    """The examples of a table and, unless they are given, its labels."""
+    arguments = {"text_columns": ["text"], "flag": "train_file", "label_column": "y"}
+    examples = read_own(str(path), **{**arguments, **changes})
+    if labels is None:
+        labels = find_labels(examples, str(path), label_separator)
+    return with_values(examples, str(path), labels, label_separator), labels
 
 
 def write(path, text):
@@ -109,35 +113,37 @@ def test_windows_overlap_by_half_and_their_mean_is_that_of_the_text(tokenizer):
 
 def test_columns_are_found_by_name_in_any_order(tmp_path):
     path = write(tmp_path / "own.tsv", "b\tscore\tunused\tname\ta \nsecond\t-1.5e1\t?\tx9\tfirst\n")
-    (example,) = own(path, text_columns=["a", "b"], label_column="score")
+    columns = {"text_columns": ["a", "b"], "label_column": "score"}
+    ([example], _) = own(path, labels=(), **columns)
     assert example == TextExample("0", "first", "second", -15.0, "", 2)
     with pytest.raises(UserError, match="has no column 'n'"):
-        own(path, text_columns=["a", "n"])
+        own(path, **{**columns, "label_column": "n"})
 
 
 def test_found_labels_are_in_order(tmp_path):
-    numbers = write(tmp_path / "numbers.tsv", "y\n10\n2 \n1\n2\n-1\n")
-    assert find_labels(str(numbers), label_column="y", flag="f") == ("-1", "1", "2", "10")
-    words = write(tmp_path / "words.tsv", "y\ttext\nspam\ta\n10\tb\nham\tc\n")
-    assert find_labels(str(words), label_column="y", flag="f") == ("10", "ham", "spam")
+    path = write(tmp_path / "numbers.tsv", "y\ttext\n10\ta\n2 \tb\n1\tc\n2\td\n-1\te\n")
+    examples, labels = own(path)
+    assert labels == ("-1", "1", "2", "10")
+    assert [example.label for example in examples] == [3, 2, 1, 2, 0]
+    path = write(tmp_path / "words.tsv", "y\ttext\nspam\ta\n10\tb\nham\tc\n")
+    assert own(path)[1] == ("10", "ham", "spam")
 
 
 def test_labels_in_lists_need_no_separator(tmp_path):
     rows = [{"y": ["b ", "a"], "text": "one"}, {"y": [], "text": "two"}, {"y": "a;c", "text": "x"}]
     path = write(tmp_path / "own.jsonl", "\n".join(map(json.dumps, rows)))
-    labels = find_labels(str(path), label_column="y", label_separator=";", flag="f")
-    found = own(path, label_column="y", labels=labels, label_separator=";")
+    found, labels = own(path, label_separator=";")
     assert labels == ("a", "b", "c")
     assert [example.label for example in found] == [(1, 1, 0), (0, 0, 0), (1, 0, 1)]
     with pytest.raises(UserError, match=r"own.jsonl:1: expected a text, got a list of 2"):
-        own(path, label_column="y", labels=labels)
+        own(path)
 
 
 WRONG = {  # the column of labels -> what the line says about it
-    "good good": "expected two labels or more in column 'y', got only 'good'",
-    "good \t": ":3: has no label in column 'y'",
+    "good good": "expected two labels or more in --label_column, got only 'good'",
+    "good \t": ":3: has no label",
     "good;x good;;bad": ":3: expected labels with ';' between them, got 'good;;bad'",
-    "good good, bad": "every row has one label in column 'y', such as ",
+    "good good, bad": "every row has one label, such as ",
     "1 nan": ":3: expected a number as score, got 'nan'",
     "1 1,5": ":3: expected a number as score, got '1,5'",
 }
@@ -149,8 +155,6 @@ def test_wrong_labels_are_named_in_one_line(tmp_path, labels):
     path = write(tmp_path / "own.tsv", f"text\ty\n{rows.replace(chr(9) * 2, chr(9))}")
     separator = ";" if ";" in labels or "," in labels else ""
     with pytest.raises(UserError) as caught:
-        if labels.startswith("1"):
-            own(path, label_column="y")
-        find_labels(str(path), label_column="y", label_separator=separator, flag="f")
+        own(path, () if labels.startswith("1") else None, separator)
     line = str(caught.value)
     assert WRONG[labels] in line and len(line.splitlines()) == 1 and str(path) in line
