@@ -37,19 +37,26 @@ def locked(folder: str, flag: str = "output_dir", *, wait: bool = False) -> Iter
         return
     if os.path.isfile(folder):
         raise UserError(f"--{flag}={folder} is a file: choose a new or empty folder")
-    is_new = not os.path.exists(folder)
     path = os.path.join(os.path.realpath(folder), LOCK_FILE)
     lock = filelock.FileLock(path, timeout=-1 if wait else 0, is_singleton=True)
+    if lock.is_locked:
+        yield
+        return
+    is_new = not os.path.exists(folder)
     with files.errors_named(f"--{flag}={folder}", "written", "choose another folder"):
-        files.make_folder(folder)
-        try:
-            lock.acquire()
-        except filelock.Timeout:
-            hint = "wait until it ends, or choose another folder"
-            raise UserError(f"--{flag}={folder} is in use by another process: {hint}") from None
+        while not os.path.exists(path) or not lock.is_locked:
+            lock.release()  # of a file that its holder has just removed
+            files.make_folder(folder)
+            try:
+                lock.acquire()
+            except filelock.Timeout:
+                hint = "wait until it ends, or choose another folder"
+                raise UserError(f"--{flag}={folder} is in use by another process: {hint}") from None
     try:
         yield
     finally:
-        if is_new and os.listdir(folder) == [LOCK_FILE]:  # nothing was written
-            files.remove(folder)
+        with contextlib.suppress(OSError):
+            os.remove(path)
+            if is_new:
+                os.rmdir(folder)  # succeeds only if nothing was written
         lock.release()

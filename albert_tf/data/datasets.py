@@ -6,7 +6,6 @@ every example once. With several input pipelines (workers), each pipeline provid
 
 import abc
 import itertools
-import math
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -28,7 +27,6 @@ class Data(abc.ABC):
     """A source of batches."""
 
     num_examples: int
-    mean_length: int  # of the examples, if batches have several lengths
 
     def records_in(self, batch_size: int) -> int:
         """Number of records in a batch of about `batch_size` examples; with packed records, it is smaller."""
@@ -41,11 +39,6 @@ class Data(abc.ABC):
     @abc.abstractmethod
     def spec(self, batch_size: int) -> Spec:
         """Shapes and types of a training batch."""
-
-    def batch_shape(self, batch_size: int) -> tuple[int, int]:
-        """Rows and length of a batch; if there are several lengths, the mean of the examples."""
-        *rows, length = self.spec(batch_size)["input_ids"].shape
-        return math.prod(rows), length or self.mean_length
 
     @abc.abstractmethod
     def training_dataset(
@@ -69,13 +62,13 @@ class Data(abc.ABC):
 
 
 class RecordData(Data):
-    """Examples in record files.
+    """Pretraining examples in record files.
 
     Args:
       schema: the features to parse.
       shuffle: whether training shuffles the records, differently in each epoch.
       buffer_examples: number of records that are shuffled together.
-      parts: devices x accumulated micro-batches; packed rows are divided evenly among them.
+      parts: devices x accumulated micro-batches, to which the records of a training batch are dealt out.
     """
 
     def __init__(
@@ -89,14 +82,12 @@ class RecordData(Data):
     ):
         self.record_set, self.schema = record_set, schema
         self.num_examples = record_set.num_examples
-        self._parts = parts
-        self._order = {"shuffle": shuffle, "buffer_examples": buffer_examples}
+        self._order = {"shuffle": shuffle, "buffer_examples": buffer_examples, "parts": parts}
 
     def records_in(self, batch_size: int) -> int:
-        if self.record_set.num_records == self.num_examples:
-            return batch_size
-        rows = batch_size * self.record_set.num_records / self.num_examples
-        return self._parts * max(1, round(rows / self._parts))
+        # Rounded for the whole batch: how it is divided must not change it.
+        records = batch_size * self.record_set.num_records / self.num_examples
+        return max(1, round(records))
 
     def examples_in(self, batch_size: int) -> float:
         return self.records_in(batch_size) * self.num_examples / self.record_set.num_records
@@ -136,7 +127,6 @@ class TableData(Data):
 
     def __init__(self, table: FeatureTable, names: Sequence[str], buckets: Sequence[int]):
         self.table, self.num_examples = table, len(table)
-        self.mean_length = int(table.lengths.mean()) if len(table) else 0
         self._names, self._buckets = tuple(names), tuple(buckets)
 
     def spec(self, batch_size: int) -> Spec:

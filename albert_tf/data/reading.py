@@ -62,6 +62,7 @@ class Reading:
     buffer_examples: int  # number of records that are shuffled together
     seed: int  # of the order, and of the masks if they are drawn while reading
     first_step: int = 0  # the records of earlier steps are skipped
+    parts: int = 1  # devices x micro-batches, among which the records of a step are divided
 
 
 def training_dataset(
@@ -73,21 +74,44 @@ def training_dataset(
     """An endless stream of batches for one device, [B, values], in an order that depends only on the settings.
 
     With several input pipelines (workers) and enough files, each pipeline reads its own files; otherwise all read the
-    same stream and take their batches in turn.
+    same stream and take their shares of it in turn. If the records of a step cannot be divided evenly, parts differ by
+    one record, and shorter ones have an empty record.
     """
     context = context or tf.distribute.InputContext()
     pipelines, index = context.num_input_pipelines, context.input_pipeline_id
-    device_batch = context.get_per_replica_batch_size(reading.global_batch_size)
-    pipeline_batch = reading.global_batch_size // pipelines
+    size = reading.global_batch_size
+    parts = max(reading.parts, context.num_replicas_in_sync)
+    shares = [len(share) for share in np.array_split(np.arange(size), pipelines)]
+    first, share = sum(shares[:index]), shares[index]
     if len(record_set.files) >= pipelines:
         files = slice(index, None, pipelines)
-        dataset = _endless_records(record_set, files, reading, reading.first_step * pipeline_batch)
+        dataset = _endless_records(record_set, files, reading, reading.first_step * share)
     else:
-        first = reading.first_step * reading.global_batch_size
-        dataset = _endless_records(record_set, slice(None), reading, first)
-        dataset = dataset.batch(pipeline_batch).shard(pipelines, index).unbatch()
+        dataset = _endless_records(record_set, slice(None), reading, reading.first_step * size)
+        dataset = _share(dataset, size, np.arange(first, first + share))
+    width = -(-size // parts)
+    if size % parts:
+        dataset = _share(dataset, share, _places(share, parts // pipelines, width))
     parse = record_set.format.parser(record_set.metadata, schema, reading.seed)
+    device_batch = width * parts // context.num_replicas_in_sync
     return endless(_parsed_batches(dataset, device_batch, parse))
+
+
+def _places(size: int, parts: int, width: int) -> np.ndarray:
+    """For each part, the indices of its `width` records among the `size` of a batch; -1 where it has no record."""
+    pieces = np.array_split(np.arange(size), parts)
+    padded = [np.pad(piece, (0, width - len(piece)), constant_values=-1) for piece in pieces]
+    return np.concatenate(padded)
+
+
+def _share(dataset: tf.data.Dataset, size: int, places: np.ndarray) -> tf.data.Dataset:
+    """Of each `size` elements those at some places, in their order; an element of zeros and "" at a place of -1."""
+
+    def take(*columns):
+        with_zero = (tf.concat([column, tf.zeros_like(column[:1])], 0) for column in columns)
+        return tuple(tf.gather(column, places % (size + 1)) for column in with_zero)
+
+    return dataset.batch(size, drop_remainder=True).map(take).unbatch()
 
 
 def evaluation_dataset(
@@ -99,20 +123,23 @@ def evaluation_dataset(
     """All records once, in order; the last batch is padded with records of weight 0 (`example_weights` [B])."""
     context = context or tf.distribute.InputContext()
     pipelines, index = context.num_input_pipelines, context.input_pipeline_id
-    device_batch = context.get_per_replica_batch_size(global_batch_size)
+    size, devices = global_batch_size, context.num_replicas_in_sync
     records = _ordered_records(record_set)
-    padding = records.take(1).repeat(-record_set.num_records % global_batch_size)
+    padding = records.take(1).repeat(-record_set.num_records % size)
     ones, zeros = (tf.data.Dataset.from_tensors(weight).repeat() for weight in (1.0, 0.0))
     zip_datasets = tf.data.Dataset.zip
     weighted = zip_datasets(records, ones).concatenate(zip_datasets(padding, zeros))
-    if pipelines > 1:
-        weighted = weighted.batch(global_batch_size // pipelines).shard(pipelines, index).unbatch()
+    weighted = weighted.map(lambda numbered, weight: (*numbered, weight))
+    width = -(-size // devices)
+    places = _places(size, devices, width).reshape(pipelines, -1)[index]
+    if pipelines > 1 or size % devices:
+        weighted = _share(weighted, size, places)
     parse_records = record_set.format.parser(record_set.metadata, schema, EVALUATION_SEED)
 
-    def parse(numbered, weights):
-        return {**parse_records(*numbered), EXAMPLE_WEIGHTS: weights}
+    def parse(numbers, serialized, weights):
+        return {**parse_records(numbers, serialized), EXAMPLE_WEIGHTS: weights}
 
-    return _prefetched(_parsed_batches(weighted, device_batch, parse))
+    return _prefetched(_parsed_batches(weighted, width, parse))
 
 
 def endless(dataset: tf.data.Dataset) -> tf.data.Dataset:

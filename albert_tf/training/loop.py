@@ -26,12 +26,11 @@ from albert_tf.core.locks import locked
 from albert_tf.core.progress import Progress
 from albert_tf.model.device import graphs_freed
 from albert_tf.training.devices import is_chief, make_strategy, sum_over_workers
-from albert_tf.training.evaluation import Evaluator
 from albert_tf.training.results import describe, write_results
 from albert_tf.training.run_folder import CHECKPOINTS, EVAL_METRICS_FILE, METRICS_FILE
 from albert_tf.training.settings import OptimizerConfig, RunConfig
 from albert_tf.training.state import RunState, start_run
-from albert_tf.training.step import Trainer
+from albert_tf.training.step import Evaluator, Trainer
 from albert_tf.training.task import Task
 
 _STEPS_PER_LOOP = 1000  # at most

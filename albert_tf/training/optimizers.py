@@ -12,7 +12,6 @@ import tensorflow as tf
 import tf_keras
 
 from albert_tf.model import device
-from albert_tf.training.clock import Clock
 from albert_tf.training.settings import OptimizerConfig
 
 # Released names of variables without weight decay and layer adaptation (original optimization.py:81,90 and
@@ -58,6 +57,24 @@ def _parts(released_name: str) -> list[str]:
         return ["embeddings"]
     groups = re.findall(r"^bert/encoder/transformer/(group_\d+)/", released_name)
     return [*groups, "encoder" if released_name.startswith("bert/") else "head"]
+
+
+class Clock(tf.Module):
+    """The seconds of all training steps of a run, in a variable that checkpoints contain, and their budget."""
+
+    def __init__(self, minutes: float):
+        super().__init__()
+        self.budget = 60.0 * minutes
+        one = tf.VariableAggregation.ONLY_FIRST_REPLICA
+        self.seconds = tf.Variable(0.0, name="seconds", trainable=False, aggregation=one)
+
+    def share(self) -> tf.Tensor:
+        """The share of the budget that is used, float32."""
+        return tf.minimum(self.seconds / self.budget, 1.0)
+
+    def is_over(self) -> bool:
+        """Whether nothing of the budget is left."""
+        return float(self.seconds.numpy()) >= self.budget
 
 
 class WarmupPolynomialDecay(tf_keras.optimizers.schedules.LearningRateSchedule):

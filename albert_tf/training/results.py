@@ -28,7 +28,7 @@ def describe(state: RunState) -> str:
     if state.task.train_data and config.do_train:
         data = state.task.train_data
         examples, rows = data.num_examples, data.records_in(config.train_batch_size)
-        size = rows // devices // config.gradient_accumulation_steps
+        size = -(-rows // (devices * config.gradient_accumulation_steps))
         packed = f" in {rows} rows" if data.examples_in(1) != 1 else ""
         lines["batch"] = (
             f"{config.train_batch_size}{packed} = {devices} device(s)"

@@ -11,13 +11,13 @@ import tf_keras
 
 from albert_tf.core.settings import LARGEST_INT32
 from albert_tf.training import optimizers
-from albert_tf.training.accumulators import Accumulators, ratio_names
 from albert_tf.training.checkpoints import Checkpoints
-from albert_tf.training.clock import Clock
 from albert_tf.training.devices import check_batches, is_chief
 from albert_tf.training.interruption import Interruption
+from albert_tf.training.optimizers import Clock
 from albert_tf.training.run_folder import MODEL, RunFolder
 from albert_tf.training.settings import OptimizerConfig, RunConfig
+from albert_tf.training.step import GRADIENT_NORM, Accumulators, ratio_names
 from albert_tf.training.task import Task
 
 
@@ -103,7 +103,8 @@ def start_run(task: Task, run_config: RunConfig, optimizer_config: OptimizerConf
     accumulators = Accumulators(())
     saved: dict[str, Any] = {"model": model, "global_step": global_step}
     if run_config.do_train and task.train_data:
-        accumulators = Accumulators(ratio_names(task, model, task.train_data))
+        names = ratio_names(task, model, task.train_data)
+        accumulators = Accumulators([*names, GRADIENT_NORM])
         saved["accumulators"] = accumulators
         variables = model.named_variables()
         if run_config.train_minutes:

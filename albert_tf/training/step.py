@@ -1,18 +1,80 @@
-"""The training step: gradients of the global batch, clipped once, applied once.
+"""A step of training and of evaluation: from a batch on the devices to sums of losses and metrics.
 
-The step is the same under every strategy. Each device processes its part of the global batch. Every loss is divided by
-its count over the whole batch; gradients are summed over devices and then clipped. Apart from dropout masks and
-rounding, the result depends neither on the number of devices nor on gradient accumulation.
+Both steps are the same under every strategy. Each device processes its part of the global batch. In training, every
+loss is divided by its count over the whole batch; gradients are summed over devices, clipped once and applied once.
+Apart from dropout masks and rounding, the result depends neither on the number of devices nor on gradient
+accumulation.
 """
 
-from collections.abc import Callable
+from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 import orbit
 import tensorflow as tf
 
+from albert_tf.data.datasets import EXAMPLE_INDEX, Data
 from albert_tf.model import device
 from albert_tf.training import optimizers
-from albert_tf.training.state import RunState
+from albert_tf.training.devices import num_workers
+from albert_tf.training.task import Features, Predictions, Task
+
+if TYPE_CHECKING:
+    from albert_tf.training.state import RunState
+
+GRADIENT_NORM = "gradient_norm"  # before clipping, the mean over steps; in the log of training
+
+
+class Accumulators(tf.Module):
+    """Sums of (sum, count) pairs over steps, in variables that checkpoints contain."""
+
+    def __init__(self, names: Iterable[str]):
+        super().__init__()
+        settings = {"trainable": False, "aggregation": tf.VariableAggregation.ONLY_FIRST_REPLICA}
+        self.pairs = {name: tf.Variable(tf.zeros([2]), name=name, **settings) for name in names}
+
+    def add(self, pairs: Mapping[str, tf.Tensor]) -> None:
+        """Adds (sum, count) pairs; each is float32 [2]."""
+        for name, pair in pairs.items():
+            self.pairs[name].assign_add(pair)
+
+    def reset(self) -> None:
+        """Sets all sums to zero."""
+        for variable in self.pairs.values():
+            variable.assign(tf.zeros([2]))
+
+    def results(self) -> dict[str, float]:
+        """Each sum divided by its count, or 0 if the count is 0.
+
+        The first entry is `loss`, the sum of the losses; if a task has a single loss, `loss` is its only entry for
+        losses. It is left out if no loss was added.
+        """
+        values, counts = {}, {}
+        for name, variable in self.pairs.items():
+            total, counts[name] = variable.numpy()
+            values[name] = float(total / counts[name]) if counts[name] else 0.0
+        losses = {name: value for name, value in values.items() if name.endswith("_loss")}
+        metrics = {name: value for name, value in values.items() if name not in losses}
+        if not any(counts[name] for name in losses):
+            return metrics
+        return {"loss": sum(losses.values()), **(losses if len(losses) > 1 else {}), **metrics}
+
+
+def ratio_names(task: Task, model, data: Data) -> list[str]:
+    """Names of the task's losses and metrics; traces the model without computing anything."""
+
+    def ratios(features):
+        outputs = model(features, training=False)
+        return {**task.losses(outputs, features), **task.metrics(outputs, features)}
+
+    traced = tf.function(ratios, autograph=False).get_concrete_function(dict(data.spec(1)))
+    return list(traced.structured_outputs)
+
+
+# --- Training ---
 
 
 class Trainer(orbit.StandardTrainer):
@@ -69,12 +131,14 @@ class Trainer(orbit.StandardTrainer):
             gradients = self.optimizer.get_unscaled_gradients(gradients)
             row_square_sums = {name: rows / scale**2 for name, rows in row_square_sums.items()}
         row_sums = [row_square_sums.get(str(index)) for index in range(len(gradients))]
-        clipped, _ = optimizers.clip_by_global_norm(
+        clipped, norm = optimizers.clip_by_global_norm(
             gradients, row_sums, optimizers.MAX_GRADIENT_NORM
         )
         pairs_to_apply = zip(clipped, self._variables, strict=True)
         self.optimizer.apply_gradients(pairs_to_apply, skip_gradients_aggregation=True)
-        return pairs
+        # Loss scaling leaves out a step whose norm is not finite. The devices' equal pairs are added up.
+        pair = tf.where(tf.math.is_finite(norm), tf.stack([norm, 1.0]), tf.zeros([2]))
+        return {**pairs, GRADIENT_NORM: pair / context.num_replicas_in_sync}
 
     def _batch_gradients(self, features, shared, counts, seed):
         """Sums of `_micro_batch_gradients` over the micro-batches of a device's batch."""
@@ -129,3 +193,104 @@ class Trainer(orbit.StandardTrainer):
         return tf.add_n(
             [ratio.sum / (counts[name] + epsilons.get(name, 0.0)) for name, ratio in ratios.items()]
         )
+
+
+# --- Evaluation ---
+
+
+class Evaluator(orbit.StandardEvaluator):
+    """Losses, metrics and predictions of a run's model over one data set.
+
+    Without labels, only predictions are made; `predictions` are those of the last evaluation.
+    """
+
+    def __init__(self, state: RunState, data: Data, *, has_labels: bool = True):
+        batch_size = state.run_config.eval_batch_size
+        self.strategy = state.strategy
+        make_dataset = functools.partial(data.evaluation_dataset, batch_size)
+        super().__init__(self.strategy.distribute_datasets_from_function(make_dataset))
+        self.predictions: Predictions = {}
+        self._task, self._model = state.task, state.model
+        self._has_labels = has_labels
+        self._interruption = state.interruption
+        # Other workers would wait for this one.
+        self._ends_at_once = num_workers(state.strategy) == 1
+        self._num_examples = data.num_examples
+        self._num_steps = data.evaluation_steps(batch_size)
+        names: Iterable[str] = ()
+        if has_labels:  # a training run already knows the names
+            names = state.accumulators.pairs or ratio_names(state.task, state.model, data)
+            names = [name for name in names if name != GRADIENT_NORM]
+        self._accumulators = Accumulators(names)
+
+    def results(self, max_steps: int | None = None) -> dict[str, float]:
+        """Losses and metrics of the whole data set, or of its first batches; also sets `predictions`."""
+        return self.evaluate(tf.constant(min(self._num_steps, max_steps or self._num_steps)))
+
+    def eval_begin(self):
+        """Resets the sums; the state of the evaluation is a list with the predictions of each step."""
+        self._accumulators.reset()
+        return []
+
+    @tf.autograph.experimental.do_not_convert
+    def eval_step(self, iterator):
+        """Adds the losses and metrics of a global batch to the sums; returns its predictions."""
+
+        device_step = functools.partial(
+            evaluation_step, self._task, self._model, has_labels=self._has_labels
+        )
+        pairs, predictions = self.strategy.run(device_step, args=(next(iterator),))
+        for name, pair in pairs.items():
+            total = self.strategy.reduce(tf.distribute.ReduceOp.SUM, pair, axis=None)
+            self._accumulators.add({name: total})
+        return {name: self.strategy.gather(value, axis=0) for name, value in predictions.items()}
+
+    def eval_reduce(self, state, step_outputs):
+        """Appends the predictions of a step; ends the evaluation if a signal has interrupted it."""
+        if self._ends_at_once:
+            self._interruption.check()
+        return [*state, {name: value.numpy() for name, value in step_outputs.items()}]
+
+    def eval_end(self, state):
+        """Sets `predictions`; returns losses and metrics."""
+        self.predictions = in_example_order(state, self._num_examples)
+        if not self._has_labels:
+            return {}
+        return {**self._accumulators.results(), **self._task.evaluate([self.predictions])}
+
+
+def evaluation_step(task: Task, model, features: Features, *, has_labels: bool):
+    """Evaluates on one device: returns (sum, count) pairs, float32 [2] each (none without labels), and predictions."""
+    outputs = model(features, training=False)
+    predictions = dict(task.predictions(outputs, features))
+    if predictions:
+        predictions[EXAMPLE_INDEX] = features[EXAMPLE_INDEX]
+    if not has_labels:
+        return {}, predictions
+    ratios = {**task.losses(outputs, features), **task.metrics(outputs, features)}
+    return {name: tf.stack(ratio) for name, ratio in ratios.items()}, predictions
+
+
+def in_example_order(steps: Sequence[Mapping[str, np.ndarray]], num_examples: int) -> Predictions:
+    """Predictions of batches as arrays in the order of the examples.
+
+    Args:
+      steps: for each batch, predictions [B, ...] and the indices of its examples; index -1 pads a short batch.
+      num_examples: n, the number of examples.
+
+    Returns:
+      Arrays [n, ...] by name; if the size of the second axis differs between batches, rows are padded with NaN.
+    """
+    arrays = {}
+    # In the order of the outputs: equal runs write equal files.
+    for name in filter(EXAMPLE_INDEX.__ne__, steps[0] if steps else ()):
+        shape = np.max([step[name].shape[1:] for step in steps], axis=0).astype(int)
+        first = steps[0][name]
+        is_ragged = any(step[name].shape[1:] != first.shape[1:] for step in steps)
+        arrays[name] = np.full((num_examples, *shape), np.nan if is_ragged else 0, first.dtype)
+        for step in steps:
+            is_example = step[EXAMPLE_INDEX] >= 0
+            values = step[name][is_example]
+            inside: tuple[Any, ...] = tuple(map(slice, values.shape[1:]))
+            arrays[name][(step[EXAMPLE_INDEX][is_example], *inside)] = values
+    return arrays

@@ -47,7 +47,7 @@ def test_another_thread_is_rejected_and_a_folder_without_files_is_removed(tmp_pa
     assert not folder.exists()
     with locked(str(folder)):
         (folder / "file").touch()
-    assert "file" in os.listdir(folder)
+    assert os.listdir(folder) == ["file"]
 
 
 def test_a_folder_that_cannot_be_made_is_one_line(tmp_path):

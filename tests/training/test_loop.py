@@ -1,7 +1,7 @@
 """The loop: results do not depend on devices, accumulation, resumption and workers; a run writes all its files.
 
-Covers: accumulators.py, checkpoints.py, clock.py, devices.py, evaluation.py, settings.py, state.py, step.py, task.py,
-results.py, core/progress.py, core/run_files.py, tasks/pretraining/definition.py, tasks/pretraining/settings.py,
+Covers: checkpoints.py, devices.py, results.py, settings.py, state.py, task.py, core/progress.py, core/run_files.py,
+tasks/pretraining/definition.py, tasks/pretraining/settings.py,
 tasks/pretraining/task.py.
 """
 

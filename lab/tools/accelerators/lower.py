@@ -109,11 +109,9 @@ def make_program(step: StepSettings) -> Any:
     import tensorflow as tf
 
     from albert_tf.training import optimizers
-    from albert_tf.training.accumulators import Accumulators
-    from albert_tf.training.evaluation import evaluation_step
     from albert_tf.training.settings import OptimizerConfig, RunConfig
     from albert_tf.training.state import RunState
-    from albert_tf.training.step import Trainer
+    from albert_tf.training.step import Accumulators, Trainer, evaluation_step
 
     shapes = feature_shapes(step)
     task, model_class = _task(step)
@@ -148,7 +146,6 @@ def make_program(step: StepSettings) -> Any:
             checkpoints=None,
             majority={},
             first_step=0,
-            log_states={},
             started=0.0,
         )
         features = {name: tf.zeros(*one) for name, one in shapes.items()}

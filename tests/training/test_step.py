@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from albert_tf.training.evaluation import EXAMPLE_INDEX, in_example_order
+from albert_tf.training.step import EXAMPLE_INDEX, in_example_order
 
 
 def test_outputs_keep_their_order_so_that_equal_runs_write_equal_files():
