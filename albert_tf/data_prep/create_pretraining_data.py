@@ -36,6 +36,7 @@ _NOTES = {
     "invalid_utf8_lines": "{0:,} lines were not UTF-8, the first: {1}",
 }
 
+
 def main(settings: PretrainingDataSettings) -> None:
     """Makes the records and prints a summary."""
     start = time.monotonic()

@@ -11,33 +11,30 @@ from albert_tf.training.settings import RunConfig
 from tests.helpers import TINY, eagerly, lines, made_up_text, pretrain_here, train_spm, weights
 
 BATCH, STEPS = 20, 4
-TWO_DEVICES = ["--distribution_strategy=mirrored", "--num_devices=2"]
 # Setting -> flags with another value than in the run that all are compared with.
 OTHER = {
     "do_eval": ["--do_eval=false"],
     "eval_batch_size": ["--eval_batch_size=3"],
     "gradient_accumulation_steps": ["--gradient_accumulation_steps=4"],
-    "distribution_strategy": [*TWO_DEVICES, "--gradient_accumulation_steps=2"],
-    "num_devices": TWO_DEVICES,
+    # Two devices (conftest.py).
+    "distribution_strategy": [
+        *("--distribution_strategy=mirrored", "--gradient_accumulation_steps=2"),
+    ],
     "recompute_activations": ["--recompute_activations"],
     "jit_compile": ["--jit_compile=on"],
-    "steps_per_loop": ["--steps_per_loop=1", "--log_every_steps=4"],
     "log_every_steps": ["--log_every_steps=3"],
     "save_checkpoints_steps": ["--save_checkpoints_steps=1"],
     "keep_checkpoint_max": ["--save_checkpoints_steps=1", "--keep_checkpoint_max=1"],
     "eval_every_steps": ["--eval_every_steps=1"],
     "max_eval_steps": ["--max_eval_steps=1"],
-    "early_stopping_evaluations": ["--early_stopping_evaluations=9"],
-    "stop_after_steps": [f"--stop_after_steps={STEPS}"],
+    "stop_after_steps": [f"--stop_after_steps={STEPS + 1}"],
     "deterministic": ["--deterministic"],
-    "overwrite_output_dir": ["--overwrite_output_dir"],
 }
 # These run graphs; the others run operation by operation, which saves the time of tracing.
-AS_GRAPHS = {"distribution_strategy", "num_devices", "jit_compile", "steps_per_loop"}
+AS_GRAPHS = {"distribution_strategy", "jit_compile"}
 # Places of files and machines, what is done with the model, and a tracker that also gets the log.
-OF_ANOTHER_KIND = {"output_dir", "init_checkpoint", "tpu_name", "worker_hosts", "task_index"}
-OF_ANOTHER_KIND |= {"do_train", "log_to", "spm_model_file", "vocab_file", "albert_config_file"}
-OF_ANOTHER_KIND |= {"input_file", "eval_file"}
+OF_ANOTHER_KIND = {"output_dir", "init_checkpoint", "tpu_name", "do_train", "log_to"}
+OF_ANOTHER_KIND |= {"spm_model_file", "vocab_file", "albert_config_file", "input_file", "eval_file"}
 
 
 @pytest.fixture(scope="module")
@@ -87,13 +84,14 @@ def test_a_setting_that_is_to_change_no_result_changes_none(name, pretrain, expe
     else:
         with eagerly():
             found = pretrain(name, *OTHER[name])
-    for variable, value in weights(expected).items():
-        np.testing.assert_allclose(weights(found)[variable], value, atol=2e-6, err_msg=variable)
-    wanted = {line["step"]: line for line in lines(expected / "metrics.jsonl")}
-    found_lines = lines(found / "metrics.jsonl")
-    if len(found_lines) == len(wanted):  # other intervals have other means
-        for line in found_lines:
-            assert line == pytest.approx(wanted[line["step"]], rel=1e-5), line["step"]
+    logged = {line["step"]: line for line in lines(found / "metrics.jsonl")}
+    if max(logged) == STEPS:
+        for variable, value in weights(expected).items():
+            np.testing.assert_allclose(weights(found)[variable], value, atol=2e-6, err_msg=variable)
+    wanted = lines(expected / "metrics.jsonl")
+    if len(logged) >= len(wanted):  # with other intervals, lines are means of other steps
+        for line in wanted:
+            assert logged[line["step"]] == pytest.approx(line, rel=1e-5), line["step"]
 
 
 def test_every_such_setting_is_tried():
