@@ -281,6 +281,7 @@ class FineTuningConfig(ModelChoice, TextSettings):
     def check_with(self, others: Mapping[type[Settings], Any]) -> None:
         """Checks that the flags ask for some work and name a model."""
         run = others[FineTuningRunConfig]
+        self.check_files(run)
         if self.ensemble:
             return
         if run.do_train or not holds_run(run.output_dir):
@@ -311,14 +312,13 @@ class FineTuningConfig(ModelChoice, TextSettings):
 
     def check_files(self, run: FineTuningRunConfig) -> None:
         """Checks that --train_file, --eval_file and --predict_file are given when they are needed."""
-        given = self.to_dict()
-        if run.do_train and not (given["train_file"] or self.ensemble):
-            self.refuse("train_file", "is required to train")
-        if run.do_eval and not run.do_train and not given["eval_file"]:
-            hint = "; to predict only, --do_eval=false" if run.do_predict else ""
-            self.refuse("eval_file", f"is required to evaluate{hint}")
-        if run.do_predict and not given["predict_file"] and not self.ensemble:
-            self.refuse("predict_file", "is required with --do_predict")
+        for is_needed, name, purpose in (
+            (run.do_train and not self.ensemble, "train_file", "to train"),
+            (run.do_eval and not run.do_train, "eval_file", "with --do_eval"),
+            (run.do_predict and not self.ensemble, "predict_file", "with --do_predict"),
+        ):
+            if is_needed and not getattr(self, name, True):  # a task of folders has no such flag
+                self.refuse(name, f"is required {purpose}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -143,29 +143,24 @@ def test_evaluation_does_not_depend_on_the_batch(task, finished, tmp_path):
 
 def only_unlabelled(task: str, task_files: pathlib.Path, folder: pathlib.Path) -> list[str]:
     """Flags of a task that name nothing but data without labels."""
-    if task in ("tsv", "labels"):
-        return [f"--predict_file={task_files / task / 'test.tsv'}"]
-    if task.startswith("squad"):
-        return [f"--predict_file={task_files / 'squad' / 'questions.json'}"]
-    if task == "tagging":
-        return [f"--predict_file={task_files / 'tagging' / 'test.conll'}"]
+    files = {"labels": "test.tsv", "squad": "questions.json", "tagging": "test.conll"}
+    if (name := task.removesuffix("2.0")) in files:
+        return [f"--predict_file={task_files / name / files[name]}"]
     if task == "race":
         shutil.copytree(task_files / "RACE" / "test", folder / "RACE" / "test")
         return [f"--data_dir={folder / 'RACE'}"]
-    name = {"mrpc": "MRPC", "stsb": "STS-B"}[task]
-    (folder / name).mkdir()
-    shutil.copy(task_files / "glue" / name / "test.tsv", folder / name / "test.tsv")
+    (folder / "STS-B").mkdir()
+    shutil.copy(task_files / "glue" / "STS-B" / "test.tsv", folder / "STS-B")
     return [f"--data_dir={folder}"]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", ["stsb", "labels", "squad2.0", "race", "tagging"])
 def test_a_finished_run_predicts_with_its_own_settings_without_any_label(
     task, finished, task_files, tmp_path
 ):
     run = finished(task)
-    folder = tmp_path / "run"
-    shutil.copytree(run.folder, folder)
+    folder = shutil.copytree(run.folder, tmp_path / "run")
     for path in FILES[task] - {"null_threshold.json"}:
         (folder / "predictions" / path).unlink()
     flags = only_unlabelled(task, task_files, tmp_path)
@@ -256,17 +251,10 @@ def test_all_that_features_are_made_with_belongs_to_the_model(task, finished):
 
 
 def test_a_run_says_how_many_texts_are_cut(task_flags, capsys):
-    lines = {
-        "mrpc": "22 texts, 4 of them (18 %) cut at --max_seq_length=25; 95 % have at most 29 tokens",
-        "squad2.0": "9 questions, 6 of them (67 %) with a context that needs several windows of"
-        " --max_seq_length=40; 21 windows, 4 at most",
-        "race": "10 questions with passage and option, 10 of them (100 %) cut at --max_seq_length=48;"
-        " 95 % have at most 77 tokens",
-    }
-    for task, line in lines.items():
-        runner, flags = task_flags[task]
-        make_task(runner, *flags, *(["--max_seq_length=25"] if task == "mrpc" else []))
-        assert f"lengths of {task} train: {line}" in capsys.readouterr().out.splitlines()
+    runner, flags = task_flags["squad2.0"]
+    make_task(runner, *flags)
+    line = "9 questions, 6 of them (67 %) with a context that needs several windows of"
+    assert f"{line} --max_seq_length=40; 21 windows, 4 at most" in capsys.readouterr().out
 
 
 def test_a_model_with_fewer_positions_lowers_the_default_length(task_flags, tmp_path):
@@ -344,7 +332,7 @@ def test_devices_and_accumulation_reach_the_same_weights(task_flags, tmp_path):
         np.testing.assert_allclose(others[name], value, atol=1e-5, err_msg=name)
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", ["stsb", "labels", "squad1.1", "squad2.0", "race", "tagging"])
 def test_padding_changes_no_loss(task, task_flags):
     runner, flags = task_flags[task]
     made = make_task(runner, *flags)
@@ -362,22 +350,6 @@ def test_padding_changes_no_loss(task, task_flags):
 # --- Losses by hand
 
 
-def test_the_loss_of_a_score_is_its_squared_error(task_flags):
-    runner, flags = task_flags["stsb"]
-    task = make_task(runner, *flags)
-    table = task.tables["train"]
-    features = table.batch(np.arange(3), 33, ["input_ids", "label_scores"])
-    features = {name: tf.constant(value) for name, value in features.items()}
-    features["label_scores"] = np.array([[1.5], [4.0], [0.0]], np.float32)
-    outputs = {"logits": np.array([[1.0], [2.0], [3.0]], np.float32)}
-    (ratio,) = task.losses(outputs, features).values()
-    assert (float(ratio.sum), float(ratio.count)) == (0.25 + 4.0 + 9.0, 3.0)
-    features[EXAMPLE_WEIGHTS] = np.array([1, 1, 0], np.float32)  # the last one fills up a batch
-    (ratio,) = task.losses(outputs, features).values()
-    assert (float(ratio.sum), float(ratio.count)) == (4.25, 2.0)
-    assert float(task.loss_counts(features)["label_loss"]) == 2.0
-
-
 def batch_of_labels(task, columns: dict[str, np.ndarray]) -> dict[str, tf.Tensor]:
     """Features of four examples; the last fills up a batch."""
     weights = np.array([1, 1, 1, 0], np.float32)
@@ -387,6 +359,16 @@ def batch_of_labels(task, columns: dict[str, np.ndarray]) -> dict[str, tf.Tensor
 def in_training(task, features: dict) -> dict:
     """The same features in a training batch of the first three examples."""
     return {name: value[:3] for name, value in features.items() if name != EXAMPLE_WEIGHTS}
+
+
+def test_the_loss_of_a_score_is_its_squared_error(task_flags):
+    runner, flags = task_flags["stsb"]
+    task = make_task(runner, *flags)
+    scores = np.array([[1.5], [4.0], [0.0], [2.0]], np.float32)
+    features = batch_of_labels(task, {"label_scores": scores})
+    outputs = {"logits": np.array([[1.0], [2.0], [3.0], [7.0]], np.float32)}
+    (ratio,) = task.losses(outputs, features).values()
+    assert (float(ratio.sum), float(ratio.count)) == (0.25 + 4.0 + 9.0, 3.0)
 
 
 def test_the_loss_of_several_labels_by_hand(task_flags):
@@ -424,74 +406,52 @@ def test_weights_of_labels_by_hand(task_flags):
     assert float(loss.count) == 5.25 == float(task.loss_counts(features)["label_loss"])
 
 
-def test_balanced_weights_are_those_of_the_training_data(task_flags, capsys):
+def test_balanced_weights_are_those_of_the_training_data(task_flags):
     runner, flags = task_flags["tsv"]
     task = make_task(runner, *flags, "--class_weights=balanced")
     counts = np.bincount([item.label for item in task.items["train"]])
     np.testing.assert_allclose(task.class_weights, 23 / (3 * counts), rtol=1e-6)
-    line = f"class weights  bad {task.class_weights[0]:.4g}  fine "
-    assert line in capsys.readouterr().out
     runner, flags = task_flags["labels"]
     task = make_task(runner, *flags)
     counts = np.sum([item.label for item in task.items["train"]], axis=0)
     np.testing.assert_allclose(task.class_weights, (28 - counts) / counts, rtol=1e-6)
 
 
-def test_several_labels_are_scored_and_given_at_the_thresholds_of_the_run(finished, task_files):
+def test_several_labels_are_scored_and_given_at_the_thresholds_of_the_run(finished):
     run = finished("labels")
     truths = make_task(run.runner, *run.flags).tables["eval"].columns["label_sets"]
     probabilities = arrays(run.folder / "predictions" / "eval.npz")["probabilities"]
     task = json.loads((run.folder / "model" / "config.json").read_text())["albert_tf"]["task"]
     thresholds = np.array(list(task["thresholds"].values()), np.float32)
-    assert list(task["thresholds"]) == ["animal", "colour", "mood", "name"]
     np.testing.assert_array_equal(thresholds, multi_label.best_thresholds(probabilities, truths))
-    # Few examples have the last label, and others lack too few examples.
-    fewest = np.minimum(truths.sum(axis=0), (1 - truths).sum(axis=0))
-    is_few = fewest < multi_label.FEWEST_EXAMPLES
-    assert is_few[3] and not is_few.all() and truths[:, 3].sum() > 0
-    assert np.all(thresholds[is_few] == 0.5) and np.any(thresholds[~is_few] != 0.5)
     expected = multi_label.scores(probabilities, truths, thresholds)
     assert expected.items() <= run.results["eval"].items()
     assert run.results["best"]["metric"] == "micro_average_precision"
-    assert run.results["majority"] == multi_label.average_precisions(
-        np.tile(truths.mean(axis=0), [31, 1]), truths
-    )
-    report = (run.folder / "predictions" / "eval_errors.txt").read_text()
-    assert re.match(r" +precision +recall +f1-score +support\n\n +animal +[01]\.", report)
-    assert re.search(r"^row \d+: predicted .*, true .* \(.* 0\.\d+\)\n  \w", report, re.MULTILINE)
     unlabelled = arrays(run.folder / "predictions" / "predict.npz")["probabilities"]
     rows = (run.folder / "predictions" / "predictions.tsv").read_text().splitlines()
-    assert rows[0] == "id\tprediction\tanimal\tcolour\tmood\tname" and len(rows) == 8
+    names = np.array(list(task["thresholds"]))
+    assert rows[0] == "\t".join(["id", "prediction", *names]) and len(rows) == 8
     for row, values in zip(rows[1:], unlabelled, strict=True):
-        names = [
-            name
-            for name, value in zip(task["thresholds"], values, strict=True)
-            if value >= task["thresholds"][name]
-        ]
-        assert row.split("\t")[1:3] == [";".join(names), f"{values[0]:.4f}"]
+        chosen = ";".join(names[values >= thresholds])
+        assert row.split("\t")[1:3] == [chosen, f"{values[0]:.4f}"]
 
 
-@pytest.mark.parametrize("length", [7, 11])
-def test_the_loss_of_squad_1_over_padding_is_the_originals(task_flags, length):
+def test_the_loss_of_squad_1_over_padding_is_the_originals(task_flags):
     runner, flags = task_flags["squad1.1"]
     task = make_task(runner, *flags, "--softmax_over_padding")
     assert task.train_data._buckets == task.eval_data._buckets == (40,)
-    starts, ends = np.random.default_rng(0).normal(size=(2, 3, length)).astype(np.float32)
+    logits = np.random.default_rng(0).normal(size=(3, 7)).astype(np.float32)
+    positions = np.array([[2], [0], [5]], np.int32)
     features = {
-        "input_ids": tf.ones([3, length], tf.int32),
-        "input_mask": (np.arange(length) < 6)[None].repeat(3, axis=0).astype(np.int32),
-        "start_positions": np.array([[2], [0], [5]], np.int32),
-        "end_positions": np.array([[4], [0], [5]], np.int32),
+        "input_ids": tf.ones([3, 7], tf.int32),
+        "input_mask": (np.arange(7) < 6)[None].repeat(3, axis=0).astype(np.int32),
+        **{"start_positions": positions, "end_positions": positions},
     }
-    expected = 0.0
-    for logits, positions in ((starts, [2, 0, 5]), (ends, [4, 0, 5])):
-        log_probs = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
-        expected -= 0.5 * log_probs[np.arange(3), positions].sum()
-    loss = task.losses({"start_logits": starts, "end_logits": ends}, features)["span_loss"]
-    assert float(loss.sum) == pytest.approx(expected, rel=1e-5)
-    masked = make_task(runner, *flags).losses(
-        {"start_logits": starts, "end_logits": ends}, features
-    )["span_loss"]
+    outputs = {"start_logits": logits, "end_logits": logits}
+    log_probs = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+    loss = task.losses(outputs, features)["span_loss"]
+    assert float(loss.sum) == pytest.approx(-log_probs[np.arange(3), [2, 0, 5]].sum(), rel=1e-5)
+    masked = make_task(runner, *flags).losses(outputs, features)["span_loss"]
     assert float(masked.sum) < float(loss.sum) - 0.05
 
 

@@ -17,20 +17,20 @@ from tests.helpers import error_of, fine_tune_here, fine_tuning_settings, make_t
 
 
 @pytest.fixture(scope="module")
-def three_runs(finished):
-    """Three runs of MRPC: flags, folder, results, what was printed."""
+def two_runs(finished):
+    """Two runs of MRPC: flags, folder, results, what was printed."""
     run = finished("mrpc")
     folder = run.folder.parent
     return run.flags, folder, json.loads((folder / "results.json").read_text()), run.output
 
 
 @pytest.mark.slow
-def test_several_runs_have_seeds_of_their_own_and_one_summary(three_runs):
-    _, folder, results, output = three_runs
-    names = [f"seed_{seed}" for seed in (40, 41, 42)]
+def test_several_runs_have_seeds_of_their_own_and_one_summary(two_runs):
+    _, folder, results, output = two_runs
+    names = [f"seed_{seed}" for seed in (40, 41)]
     assert {path.name for path in folder.iterdir()} == {*names, "results.json"}
     alone = [json.loads((folder / name / "results.json").read_text()) for name in names]
-    assert len({run["eval"]["loss"] for run in alone}) == 3
+    assert len({run["eval"]["loss"] for run in alone}) == 2
     for name in ("loss", "accuracy", "f1"):
         values = [run["eval"][name] for run in alone]
         expected = (statistics.median(values), statistics.fmean(values), statistics.stdev(values))
@@ -74,20 +74,20 @@ def all_chosen(monkeypatch):
 
 
 @pytest.mark.usefixtures("all_chosen")
-def test_an_ensemble_averages_probabilities(three_runs, tmp_path):
-    flags, folder, _, _ = three_runs
-    members = [folder / f"seed_{seed}" for seed in (40, 41, 42)]
+def test_an_ensemble_averages_probabilities(two_runs, tmp_path):
+    flags, folder, _, _ = two_runs
+    members = [folder / f"seed_{seed}" for seed in (40, 41)]
     named = f"--ensemble={','.join(map(str, members))}"
     results = fine_tune_here("classifier", *flags, named, f"--output_dir={tmp_path / 'out'}")
     assert results["members"] == [str(member) for member in members]
-    mean = sum(arrays(member)["probabilities"].astype(float) for member in members) / 3
+    mean = sum(arrays(member)["probabilities"].astype(float) for member in members) / 2
     task = make_task("classifier", *flags)
     labels = [example.label for example in task.items["eval"]]
     assert results["eval"]["accuracy"] == np.mean(mean.argmax(axis=1) == labels)
     for member in members:
         alone = json.loads((member / "results.json").read_text())["eval"]["accuracy"]
         assert results["alone"][str(member)] == alone
-    mean = sum(arrays(member, "predict")["probabilities"].astype(float) for member in members) / 3
+    mean = sum(arrays(member, "predict")["probabilities"].astype(float) for member in members) / 2
     rows = (tmp_path / "out" / "predictions" / "predictions.tsv").read_text().splitlines()[1:]
     for row, probabilities in zip(rows, mean, strict=True):
         _, label, *shown = row.split("\t")

@@ -3,10 +3,8 @@
 import dataclasses
 import os
 import sys
-from collections.abc import Mapping
-from typing import Any
 
-from albert_tf.core.settings import Settings, setting
+from albert_tf.core.settings import setting
 from albert_tf.tasks.metrics import METRICS, names_for
 from albert_tf.tasks.settings import FineTuningRunConfig, OneAnswerConfig, files_setting
 from albert_tf.training.settings import numbers_by_name
@@ -150,41 +148,28 @@ class ClassifierConfig(OneAnswerConfig):
         """The names in --text_columns."""
         return [name.strip() for name in self.text_columns.split(",")]
 
-    def check_columns(self) -> None:
-        """Checks the columns of --task_name=tsv."""
-        if not self.text_columns:
-            self.refuse("text_columns", "is required with --task_name=tsv")
-        if not self.label_column:
-            self.refuse("label_column", "is required with --task_name=tsv")
+    def check_files(self, run: FineTuningRunConfig) -> None:
+        """See `FineTuningConfig`; checks the folder of GLUE, or the columns of --task_name=tsv."""
+        if self.task_key == OWN_TASK:
+            self._check_columns()
+            super().check_files(run)
+            return
+        if self.task_key == UNTRAINED_TASK and run.do_train:
+            run.refuse("do_train", f"must be false: {self.task_name} has no training data")
+        if not self.data_dir:
+            self.refuse("data_dir", f"is required: the folder of {self.task_name}")
+        if not ("://" in self.data_dir or os.path.isdir(self.data_dir)):
+            self.refuse("data_dir", f"={self.data_dir}: no such folder")
+        if self.train_file or self.eval_file:
+            self.refuse("train_file", "and --eval_file belong to --task_name=tsv")
+
+    def _check_columns(self) -> None:
+        for name in ("text_columns", "label_column"):
+            if not getattr(self, name):
+                self.refuse(name, "is required with --task_name=tsv")
         texts = self.text_column_names
         if len(texts) > 2 or not all(texts) or len(set(texts)) < len(texts):
             self.refuse("text_columns", f"must be one or two names, got {self.text_columns!r}")
-        if self.label_column.strip() in texts:
-            reason = (
-                f"={self.label_column} is in --text_columns, too: a model would read its answers"
-            )
+        if (label := self.label_column.strip()) in texts:
+            reason = f"={label} is in --text_columns, too: a model would read its answers"
             self.refuse("label_column", reason)
-
-    def check_with(self, others: Mapping[type[Settings], Any]) -> None:
-        """Checks that the flags name the data."""
-        super().check_with(others)
-        run = others[FineTuningRunConfig]
-        if self.task_key != OWN_TASK:
-            if self.task_key == UNTRAINED_TASK and run.do_train:
-                run.refuse("do_train", f"must be false: {self.task_name} has no training data")
-            if not self.data_dir:
-                self.refuse("data_dir", f"is required: the folder of {self.task_name}")
-            if not ("://" in self.data_dir or os.path.isdir(self.data_dir)):
-                self.refuse("data_dir", f"={self.data_dir}: no such folder")
-            if self.train_file or self.eval_file:
-                self.refuse("train_file", "and --eval_file belong to --task_name=tsv")
-            return
-        self.check_columns()
-        for wanted, name in (
-            (run.do_train, "train_file"),
-            (run.do_eval and not run.do_train, "eval_file"),
-            (run.do_predict, "predict_file"),
-        ):
-            if wanted and not getattr(self, name) and not self.ensemble:
-                hint = "; to predict only, --do_eval=false" if name == "eval_file" else ""
-                self.refuse(name, f"is required with --task_name=tsv{hint}")

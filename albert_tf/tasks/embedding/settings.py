@@ -1,13 +1,12 @@
 """Settings of sentence embeddings."""
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any
 
-from albert_tf.core.settings import Settings, setting
+from albert_tf.core.settings import setting
 from albert_tf.model.config import SENTENCE_EMBEDDING
 from albert_tf.model.pooling import POOLINGS
-from albert_tf.tasks.settings import FineTuningConfig, FineTuningRunConfig, files_setting
+from albert_tf.tasks.settings import FineTuningConfig, files_setting
 
 # Loss -> kind of its evaluation, if no other is chosen.
 LOSSES = {"infonce": "retrieval", "cosine": "scores", "cosent": "scores", "triplet": "triplets"}
@@ -101,11 +100,6 @@ class EmbeddingConfig(FineTuningConfig):
     def sentence_embedding(self) -> dict[str, Any]:
         """The settings of the model's head."""
         return {name: getattr(self, name) for name in ("pooling", "projection_size", "normalize")}
-
-    def check_with(self, others: Mapping[type[Settings], Any]) -> None:
-        """Checks that the flags name the data."""
-        super().check_with(others)
-        self.check_files(others[FineTuningRunConfig])
 
 
 def columns(names: str) -> list[str]:

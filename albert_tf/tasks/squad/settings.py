@@ -2,11 +2,9 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
-from typing import Any
 
-from albert_tf.core.settings import Settings, changed, setting
-from albert_tf.tasks.settings import FineTuningConfig, FineTuningRunConfig, files_setting
+from albert_tf.core.settings import changed, setting
+from albert_tf.tasks.settings import FineTuningConfig, files_setting
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -69,8 +67,3 @@ class SquadConfig(FineTuningConfig):
                 )
         if self.softmax_over_padding and self.version != "1.1":
             self.refuse("softmax_over_padding", "is for --version=1.1; in 2.0 padding is masked")
-
-    def check_with(self, others: Mapping[type[Settings], Any]) -> None:
-        """Checks that the flags name the files."""
-        super().check_with(others)
-        self.check_files(others[FineTuningRunConfig])

@@ -1,13 +1,10 @@
 """Settings of tagging."""
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
 
-from albert_tf.core.settings import Settings, changed, setting
+from albert_tf.core.settings import changed, setting
 from albert_tf.tasks.settings import (
     FineTuningConfig,
-    FineTuningRunConfig,
     files_setting,
 )
 
@@ -65,8 +62,3 @@ class TaggingConfig(FineTuningConfig):
         if self.token_column == self.tag_column:
             reason = f"={self.tag_column} is --token_column, too: a model would read its answers"
             self.refuse("tag_column", reason)
-
-    def check_with(self, others: Mapping[type[Settings], Any]) -> None:
-        """Checks that the flags name the files."""
-        super().check_with(others)
-        self.check_files(others[FineTuningRunConfig])
