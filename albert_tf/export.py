@@ -8,11 +8,10 @@ A SavedModel has the layout of TensorFlow Serving. docs/serving.md describes the
 import dataclasses
 import importlib.util
 import io
-import json
 import os
 import tempfile
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from albert_tf.core import files, flags
 from albert_tf.core.errors import UserError
@@ -22,11 +21,13 @@ from albert_tf.serving.settings import EarlyExitSettings, ModelUseSettings
 from albert_tf.tasks.settings import files_setting
 from albert_tf.text.tokenizer import Tokenizer
 
+if TYPE_CHECKING:
+    from albert_tf.formats.weights import Weights
+    from albert_tf.model.heads import ModelWithHead
+
 # The functions that need TensorFlow import it, so that a wrong flag is an error before it is loaded.
 
 CONFIG, EXPORT = "albert_config.json", "export.json"
-# Formats, and the name of the file in --output_dir; a SavedModel is in a folder with the name of its version.
-_FILES = {"saved_model": "", "tflite": "model.tflite", "onnx": "model.onnx"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,7 +42,7 @@ class ExportSettings(EarlyExitSettings, ModelUseSettings):
     format: str = setting(
         "saved_model",
         "A SavedModel that takes strings, or a TFLite or ONNX file that takes ids.",
-        choices=tuple(_FILES),
+        choices=("saved_model", "tflite", "onnx"),
     )
     version: int = setting(
         1, "Version of a SavedModel; a server uses the highest.", minimum=1, maximum=LARGEST_INT64
@@ -52,7 +53,6 @@ class ExportSettings(EarlyExitSettings, ModelUseSettings):
         "Precision of a SavedModel; its variables and outputs are always float32.",
         choices=("float32", "bfloat16"),
     )
-    warmup: bool = setting(True, "Whether a SavedModel gets requests with which a server warms up.")
     quantization: str = setting(
         "none",
         "Weights of a TFLite or ONNX file: none is float32; int8_weights computes in float32 (ONNX only); int8 and"
@@ -62,31 +62,32 @@ class ExportSettings(EarlyExitSettings, ModelUseSettings):
     )
     calibration_file: str = files_setting(
         "Texts with which an ONNX file's activations are measured, and its answers compared with the model's; lines as"
-        " for albert-tf predict. If every line is an object with the right answer (label), the metrics are compared."
-        " The export warns if more than 1% of the answers change, or the metric loses more than .004,"
-        " but not because of a single answer.",
+        " for albert-tf predict. The export warns if more than 1% of the answers change, but not because of one.",
     )
 
     def __post_init__(self):
         super().__post_init__()
-        of_file = {"version": 1, "dtype": "float32", "patience": None}
-        foreign = {
-            "saved_model": {"quantization": "none", "calibration_file": ""},
-            "tflite": {**of_file, "calibration_file": ""},
-            "onnx": of_file,
-        }[self.format]
-        for name, default in foreign.items():
-            value = getattr(self, name)
-            if value != default:
-                self.refuse(name, f"={value} contradicts --format={self.format}")
-        if self.format == "tflite" and self.quantization.startswith("int8"):
-            self.refuse(
-                "quantization", f"={self.quantization} is for --format=onnx; use dynamic_int8"
-            )
-        for package in ("onnx", "onnxruntime") if self.format == "onnx" else ():
+        format = FORMATS[self.format]
+        defaults = {"version": 1, "dtype": "float32", "patience": None, "calibration_file": ""}
+        for name, default in defaults.items():
+            if name not in format.flags and getattr(self, name) != default:
+                self.refuse(name, f"={getattr(self, name)} contradicts --format={self.format}")
+        if self.quantization not in format.quantizations:
+            expected = f"expected one of {', '.join(format.quantizations)}"
+            self.refuse("quantization", f"={self.quantization}: for {self.format} {expected}")
+        for package in format.packages:
             if not importlib.util.find_spec(package):
-                needed = f"=onnx needs the package {package}: pip install onnx onnxruntime"
-                self.refuse("format", needed)
+                needed = f"needs the package {package}: pip install onnx onnxruntime"
+                self.refuse("format", f"={self.format} {needed}")
+
+
+class Source(NamedTuple):
+    """A model to export: what was read, the settings of its task, and released names of variables without values."""
+
+    model: "ModelWithHead"
+    weights: "Weights"
+    task: Mapping[str, Any]
+    missing: Collection[str]
 
 
 def export_model(model: str, output_dir: str, **options: Any) -> str:
@@ -101,11 +102,10 @@ def main(settings: ExportSettings) -> str:
     from albert_tf.serving import predictors
 
     settings.register_task()
-    path = os.path.join(settings.output_dir, _FILES[settings.format] or str(settings.version))
+    format = FORMATS[settings.format]
+    path = os.path.join(settings.output_dir, format.file or str(settings.version))
     if files.exists(path) and not settings.overwrite:
-        another = (
-            "--version or --output_dir" if settings.format == "saved_model" else "--output_dir"
-        )
+        another = "--output_dir" if format.file else "--version or --output_dir"
         raise UserError(f"{path}: is there already; give another {another}, or --overwrite")
     weights = pretrained.read_weights(settings.model, settings.num_hidden_layers)
     task = predictors.task_settings_of(weights, settings.max_seq_length)
@@ -113,148 +113,158 @@ def main(settings: ExportSettings) -> str:
         raise UserError(
             f"{settings.model}: reads long texts in windows (--windows), which exports cannot do; use albert-tf predict"
         )
-    if settings.format == "saved_model":
-        _export_saved_model(path, settings, weights, task)
-    else:
-        _export_files(path, settings, weights, task)
+    dtype = {"bfloat16": "mixed_bfloat16"}.get(settings.dtype, settings.dtype)
+    model, report = pretrained.build_model(weights, dtype=dtype)
+    format.write(path, settings, Source(model, weights, task, report.initialized))
     return path
 
 
-def _export_saved_model(path: str, settings: ExportSettings, weights, task: Mapping) -> None:
+def _beside(
+    source: Source, tokenizer: Tokenizer | None, cleaning: Mapping[str, Any], **about: Any
+) -> dict[str, bytes]:
+    """Files for programs that read an export without running it: configuration, settings, vocabulary."""
+    about = {
+        "model_class": source.weights.model_class,
+        **cleaning,
+        **about,
+        "task": dict(source.task),
+        "without_values": source.missing,
+    }
+    contents = {
+        CONFIG: source.model.config.to_json_string().encode(),
+        EXPORT: files.json_bytes(about),
+    }
+    return contents | ({tokenizer.file_name: tokenizer.content} if tokenizer else {})
+
+
+# --- SavedModels ---
+
+
+def _write_saved_model(path: str, settings: ExportSettings, source: Source) -> None:
     import tensorflow as tf
 
-    from albert_tf.formats import pretrained
-    from albert_tf.serving import predictors, signatures, warmup
+    from albert_tf.serving import predictors, signatures
 
+    weights = source.weights
     tokenizer = predictors.tokenizer_of(weights, settings.vocabulary_file, settings.do_lower_case)
-    patience = settings.patience, settings.score_tolerance
-    early_exit = predictors.early_exit_of(weights, task, *patience)
-    dtype = {"bfloat16": "mixed_bfloat16"}.get(settings.dtype, settings.dtype)
-    model, report = pretrained.build_model(weights, dtype=dtype)
-    missing = report.initialized
-    definition = predictors.definition_of(weights)
+    patience = {"patience": settings.patience, "score_tolerance": settings.score_tolerance}
     root, functions = signatures.servable(
-        model,
+        source.model,
         tokenizer,
-        task,
-        missing=missing,
-        make_signatures=definition.signatures,
-        early_exit=early_exit,
+        source.task,
+        missing=source.missing,
+        make_signatures=predictors.definition_of(weights).signatures,
+        early_exit=predictors.early_exit_of(weights, source.task, *patience.values()),
     )
-    about = {
-        "model_class": weights.model_class,
-        **tokenizer.cleaning,
-        "dtype": settings.dtype,
-        "task": dict(task),
-        "without_values": missing,
-        "patience": settings.patience,
-        "score_tolerance": settings.score_tolerance,
-    }
-    model_name = os.path.basename(os.path.abspath(settings.output_dir))
-    parent, name = os.path.split(path)
+    beside = _beside(source, tokenizer, tokenizer.cleaning, dtype=settings.dtype, **patience)
+    parent, version = os.path.split(path)
     with (
         files.errors_named(path, "written"),
         files.staged(parent) as staging,
         tempfile.TemporaryDirectory() as assets,
     ):
-        folder = os.path.join(staging, name)
-        files.write_files(assets, _assets(model.config, about, tokenizer))
+        folder = os.path.join(staging, version)
+        files.write_files(assets, beside)
         root.assets = {
             name: tf.saved_model.Asset(os.path.join(assets, name)) for name in os.listdir(assets)
         }
-        info = signatures.tokenization_info(
-            root.assets[tokenizer.file_name], tokenizer.do_lower_case
-        )
+        vocabulary = root.assets[tokenizer.file_name]
+        info = signatures.tokenization_info(vocabulary, tokenizer.do_lower_case)
         functions["tokenization_info"] = info
         # TensorFlow cannot save the gradients of shared weights in bfloat16; such an export cannot be fine-tuned.
         has_gradients = settings.dtype == "float32"
         options = tf.saved_model.SaveOptions(experimental_custom_gradients=has_gradients)
         tf.saved_model.save(root, folder, signatures=functions, options=options)
-        if settings.warmup:
-            file = os.path.join(folder, warmup.FILE)
-            warmup.write(file, model_name, functions, task["max_seq_length"])
-    print(f"{path}: {type(model).__name__}, signatures {', '.join(sorted(functions))}")
+    print(f"{path}: {weights.model_class}, signatures {', '.join(sorted(functions))}")
 
 
-def _assets(config, about: Mapping[str, Any], tokenizer: Tokenizer | None) -> dict[str, bytes]:
-    """The model's files for programs that read the export without running it."""
-    contents = {
-        CONFIG: config.to_json_string().encode(),
-        EXPORT: (json.dumps(about, indent=2) + "\n").encode(),
-    }
-    return contents | ({tokenizer.file_name: tokenizer.content} if tokenizer else {})
+# --- Files ---
 
 
-def _export_files(path: str, settings: ExportSettings, weights, task: Mapping) -> None:
-    """Writes a TFLite file or ONNX files, after comparing their outputs with the model's."""
-    from albert_tf.formats import pretrained
+def _write_tflite(path: str, settings: ExportSettings, source: Source) -> None:
+    from albert_tf.serving import tflite
+
+    model, length = source.model, source.task["max_seq_length"]
+    _check_pooler(source, model.uses_pooler, path)
+    with files.errors_named(path, "written"):  # TensorFlow's converter writes temporary files
+        content = tflite.convert(model, length, settings.quantization)
+    difference = tflite.largest_difference(content, model, length)
+    _write_files(path, settings, source, {os.path.basename(path): content}, difference)
+
+
+def _write_onnx(path: str, settings: ExportSettings, source: Source) -> None:
+    from albert_tf.serving import onnx_files
+
+    model, weights = source.model, source.weights
+    # The files of a pretrained model omit outputs without trained values.
+    _check_pooler(source, model.uses_pooler and weights.model_class != "AlbertForPreTraining", path)
+    precision = onnx_files.Precision(settings.quantization.removeprefix("dynamic_"))
+    items, expected = [], []
+    if settings.calibration_file:
+        from albert_tf.serving.calibration import Observer, changes
+
+        items = _read_items(settings.calibration_file)
+        observing = onnx_files.convert(model, source.missing, onnx_files.Precision(observes=True))
+        observer = Observer(observing, model.config)
+        expected = _answers(observer, items, settings, source)
+        if settings.quantization == "int8":
+            precision = onnx_files.Precision("int8", observer.ranges)
+    contents = onnx_files.convert(model, source.missing, precision)
+    difference = onnx_files.largest_difference(contents, model)
+    _write_files(path, settings, source, contents, difference)
+    if items:
+        exported = onnx_files.OnnxModel(contents, model.config)
+        print(changes(expected, _answers(exported, items, settings, source)))
+
+
+def _check_pooler(source: Source, is_needed: bool, path: str) -> None:
+    if is_needed and any(name.startswith("bert/") for name in source.missing):
+        raise UserError(
+            f"{source.weights.source}: its file has no values for the pooler, which {os.path.basename(path)} needs;"
+            " export --format=saved_model"
+        )
+
+
+def _write_files(
+    path: str,
+    settings: ExportSettings,
+    source: Source,
+    contents: Mapping[str, bytes],
+    difference: float,
+) -> None:
+    """Writes files with what belongs beside them, if their outputs are the model's."""
     from albert_tf.serving import comparison
 
-    model, report = pretrained.build_model(weights, dtype="float32")
-    with files.errors_named(path, "written"):  # TensorFlow's converter writes temporary files
-        contents, difference = _files_of(model, report.initialized, settings, weights, task)
     if settings.quantization == "none" and not difference <= comparison.TOLERANCE:
         raise UserError(
             f"{path}: not written, as its outputs differ from the model's by up to {difference:.1e}"
             f" (at most {comparison.TOLERANCE:.0e} is right); export --format=saved_model"
         )
-    vocabulary = settings.vocabulary_file or weights.vocabulary
-    cleaning = weights.cleaning
+    vocabulary = settings.vocabulary_file or source.weights.vocabulary
+    cleaning = source.weights.cleaning
     if settings.do_lower_case is not None:
         cleaning["do_lower_case"] = settings.do_lower_case
-    about = {
-        "model_class": weights.model_class,
-        **cleaning,
-        "quantization": settings.quantization,
-        "task": dict(task),
-        "without_values": report.initialized,
-    }
     tokenizer = Tokenizer.from_file(vocabulary, **cleaning) if vocabulary else None
-    lines: list[str] = []
-    if settings.calibration_file:
-        contents, difference, lines = _calibrated(
-            model, contents, report.initialized, settings, weights, task
-        )
-    sizes = ", ".join(f"{name} {len(content):,} bytes" for name, content in contents.items())
+    beside = _beside(source, tokenizer, cleaning, quantization=settings.quantization)
     with files.errors_named(path, "written"):
-        contents |= _assets(model.config, about, tokenizer)
-        files.write_files(settings.output_dir, contents)
+        files.write_files(settings.output_dir, {**contents, **beside})
+    sizes = ", ".join(f"{name} {len(content):,} bytes" for name, content in contents.items())
     print(
-        f"{path}: {type(model).__name__}, {sizes}, length {task['max_seq_length']};"
+        f"{path}: {source.weights.model_class}, {sizes}, length {source.task['max_seq_length']};"
         f" outputs differ from the model's by up to {difference:.1e}"
     )
-    for line in lines:
-        print(line)
 
 
-def _calibrated(
-    model, contents: dict, missing: list[str], settings: ExportSettings, weights, task: Mapping
-) -> tuple[dict[str, bytes], float, list[str]]:
-    """ONNX files whose steps fit --calibration_file, if they are to be static, and how they differ from the model.
+def _answers(compute: Any, items: list, settings: ExportSettings, source: Source) -> list:
+    """The answers of a predictor with another way to compute the model."""
+    from albert_tf.serving import predictors
 
-    Returns:
-      The files, the largest difference of outputs, and lines that compare the answers.
-    """
-    from albert_tf.serving import calibration, onnx_files, predictors
-    from albert_tf.serving.onnx_model import OnnxModel
-
-    items = _read_items(settings.calibration_file)
+    weights = source.weights
     tokenizer = predictors.tokenizer_of(weights, settings.vocabulary_file, settings.do_lower_case)
-
-    def answers(compute: OnnxModel) -> list:
-        predictor_class = predictors.predictor_class_of(weights)
-        predictor = predictor_class(compute, tokenizer, task, 32, missing, compute=compute)
-        return predictor.answered(list(map(predictor.check, items)))
-
-    observing = onnx_files.convert(model, missing, onnx_files.Precision(observes=True))
-    observer = calibration.Observer(observing, model.config)
-    expected = answers(observer)
-    if settings.quantization == "int8":
-        precision = onnx_files.Precision("int8", observer.ranges)
-        contents = onnx_files.convert(model, missing, precision)
-    found = answers(OnnxModel(contents, model.config))
-    comparison = calibration.Comparison(items, expected, found, settings.calibration_file)
-    return contents, onnx_files.largest_difference(contents, model), comparison.lines()
+    predictor = predictors.predictor_class_of(weights)(
+        compute, tokenizer, source.task, 32, source.missing, compute=compute
+    )
+    return predictor.answered(list(map(predictor.check, items)))
 
 
 def _read_items(path: str) -> list:
@@ -271,30 +281,35 @@ def _read_items(path: str) -> list:
         raise UserError(f"{path}: {error}") from None
 
 
-def _files_of(
-    model, missing: list[str], settings: ExportSettings, weights, task: Mapping
-) -> tuple[dict[str, bytes], float]:
-    """Contents of TFLite or ONNX files by name, and the largest difference between their outputs and the model's."""
-    # The ONNX files of a pretrained model omit outputs without trained values.
-    leaves_out = settings.format == "onnx" and weights.model_class == "AlbertForPreTraining"
-    needs_pooler = model.uses_pooler and not leaves_out
-    if needs_pooler and any(name.startswith("bert/") for name in missing):
-        name = _FILES[settings.format]
-        raise UserError(
-            f"{weights.source}: its file has no values for the pooler, which {name} needs; export"
-            " --format=saved_model"
-        )
-    if settings.format == "onnx":
-        from albert_tf.serving import onnx_files
+class Format(NamedTuple):
+    """A form of exports.
 
-        quantization = settings.quantization.removeprefix("dynamic_")
-        contents = onnx_files.convert(model, missing, onnx_files.Precision(quantization))
-        return contents, onnx_files.largest_difference(contents, model)
-    from albert_tf.serving import tflite
+    Attributes:
+      file: name of the file in --output_dir; "" for a folder with the name of the version.
+      write: function of the path, the settings and the source.
+      flags: those that not every format has.
+      quantizations: values of --quantization.
+      packages: those that must be installed.
+    """
 
-    length = task["max_seq_length"]
-    content = tflite.convert(model, length, settings.quantization)
-    return {_FILES["tflite"]: content}, tflite.largest_difference(content, model, length)
+    file: str
+    write: Callable[[str, ExportSettings, Source], None]
+    flags: tuple[str, ...] = ()
+    quantizations: tuple[str, ...] = ("none",)
+    packages: tuple[str, ...] = ()
+
+
+FORMATS = {
+    "saved_model": Format("", _write_saved_model, ("version", "dtype", "patience")),
+    "tflite": Format("model.tflite", _write_tflite, (), ("none", "dynamic_int8")),
+    "onnx": Format(
+        "model.onnx",
+        _write_onnx,
+        ("calibration_file",),
+        ("none", "dynamic_int8", "int8", "int8_weights"),
+        ("onnx", "onnxruntime"),
+    ),
+}
 
 
 def run() -> None:

@@ -43,9 +43,13 @@ class AnswerSettings(ModelUseSettings):
     )
 
     def load(self) -> "Predictor":
-        """The model with its vocabulary and its task's settings."""
+        """The model that answers standard input."""
         if sys.stdin is None:
             raise UserError("standard input is closed; expected lines to answer there")
+        return self.load_predictor()
+
+    def load_predictor(self) -> "Predictor":
+        """The model with its vocabulary and its task's settings."""
         from albert_tf.serving.predictors import load_predictor
 
         self.register_task()
@@ -74,11 +78,16 @@ class InteractiveSettings(AnswerSettings):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PredictSettings(EarlyExitSettings, InteractiveSettings):
-    """The model that answers, and how."""
+class PatientSettings(EarlyExitSettings, AnswerSettings):
+    """The model that answers, and when texts leave it."""
 
     def early_exit(self) -> dict[str, Any]:
         return {"patience": self.patience, "score_tolerance": self.score_tolerance}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PredictSettings(PatientSettings, InteractiveSettings):
+    """The model that answers, and how."""
 
 
 def main(settings: PredictSettings) -> None:

@@ -116,7 +116,7 @@ def test_the_model_says_so_in_every_layout(model, tokenizer, tmp_path):
             )
         )
         paths.append(tmp_path / format)
-    paths.append(export_model(str(model), str(tmp_path / "export"), warmup=False))
+    paths.append(export_model(str(model), str(tmp_path / "export")))
     for path in paths:
         assert pretrained.read_weights(str(path)).keep_accents is True, path
         predictor = load_predictor(str(path))

@@ -78,7 +78,7 @@ def test_untrained_heads_stay_untrained(tmp_path, head, format):
         elif path.name == "1" and format == "tf1":
             continue  # one export is enough
         elif path.name == "1":
-            export_model(str(tmp_path / "new"), str(tmp_path / "out"), warmup=False)
+            export_model(str(tmp_path / "new"), str(tmp_path / "out"))
         with pytest.raises(UserError, match="this model cannot") as error:
             load_predictor(path).predict([line])
         reasons.append(str(error.value))

@@ -190,7 +190,7 @@ def test_entities_are_cut_from_the_text(chain, tmp_path):
     files = (f"--train_file={path}", f"--eval_file={path}", "--word_separator=none")
     folder = chain.fine_tune("tagger", *files, "--doc_stride=9")
     answers = load_predictor(folder).predict(CONTEXTS)
-    loaded = tf.saved_model.load(export_model(folder, str(tmp_path), warmup=False))
+    loaded = tf.saved_model.load(export_model(folder, str(tmp_path)))
     found = loaded.signatures["serving_default"](texts=tf.constant(CONTEXTS))
     for place, (context, answer) in enumerate(zip(CONTEXTS, answers, strict=True)):
         entities = answer["entities"]

@@ -83,38 +83,22 @@ class EarlyExitSettings(Settings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LimitSettings(Settings):
-    """Limits for clients, and how requests are joined."""
+    """Limits for clients of the server, and how requests are joined."""
 
-    max_connections: int = setting(
-        128, "Maximum number of connections; others get status 503.", minimum=1
-    )
-    request_seconds: float = setting(
-        10.0,
-        "Maximum time to send a request, to read an answer, and between two requests.",
-        minimum=0.1,
+    max_connections: int = setting(128, "Maximum number of connections; others get 503.", minimum=1)
+    max_waiting: int = setting(
+        128, "Maximum number of requests that wait for the model; others get 503.", minimum=1
     )
     max_request_bytes: int = setting(1 << 20, "Maximum size of a request.", minimum=1)
+    max_instances: int = setting(64, "Maximum number of texts in a request.", minimum=1)
     max_word_characters: int = setting(
         10_000,
         "Maximum number of characters of a text without white space between them.",
         minimum=1,
     )
-    compute_seconds: float = setting(
-        30.0,
-        "Maximum time to compute an answer; a request waits for it at most three times as long.",
-        minimum=0.1,
-    )
-    max_instances: int = setting(64, "Maximum number of rows in a request.", minimum=1)
-    max_answer_values: int = setting(
-        1 << 21, "Maximum number of numbers and strings in an answer.", minimum=1
-    )
-    max_computed_values: int = setting(
-        1 << 26, "Estimated maximum number of values of an output.", minimum=1
-    )
-    max_batch_size: int = setting(
-        32,
-        "Maximum number of rows in joined requests; 1 joins none.",
-        minimum=1,
+    idle_seconds: int = setting(10, "Maximum time between two requests of a connection.", minimum=1)
+    answer_seconds: float = setting(
+        30.0, "Maximum time that a request waits for its answer.", minimum=0.1
     )
     batch_wait_ms: float = setting(
         1.0, "Time that a request waits for others to join it.", minimum=0

@@ -15,8 +15,6 @@ from albert_tf.model import heads
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.early_exit import EarlyExit, outputs_with_patience
 from albert_tf.model.heads import ModelWithHead
-from albert_tf.serving.in_graph.squad import GraphSquad
-from albert_tf.serving.in_graph.tagging import GraphTagger
 from albert_tf.serving.in_graph.text import GraphText
 from albert_tf.serving.parts import TOKENS, parts_without
 from albert_tf.tasks.classification import multi_label
@@ -26,6 +24,9 @@ DEFAULT = "serving_default"  # the signature that a server uses if none is named
 NUM_FILLINGS = 5  # K, as in transformers' pipeline
 
 Signatures = dict[str, Callable]
+
+# Their answers need positions in the text, which are counted in Python (`load_predictor`).
+_OF_IDS = (heads.AlbertForSpan, heads.AlbertForSpanOrNone, heads.AlbertForTokenClassification)
 
 
 def servable(
@@ -56,13 +57,8 @@ def servable(
         call = functools.partial(outputs_with_patience, model, early_exit=early_exit)
     if make_signatures:
         text, own = make_signatures(model, tokenizer, task)
-    elif isinstance(model, heads.AlbertForSpan | heads.AlbertForSpanOrNone):
-        text = GraphSquad(tokenizer, task, isinstance(model, heads.AlbertForSpanOrNone))
-        signature = _signature(*_strings("question", "context"))
-        own = {DEFAULT: signature(lambda question, context: text(model, question, context))}
-    elif isinstance(model, heads.AlbertForTokenClassification):
-        text = GraphTagger(tokenizer, task, model.config.labels)
-        own = {DEFAULT: _signature(*_strings("texts"))(lambda texts: text(model, texts))}
+    elif isinstance(model, _OF_IDS):
+        text, own = None, {DEFAULT: _of_ids(model)}
     else:
         text = GraphText(tokenizer, task["max_seq_length"])
         match model:
@@ -85,7 +81,8 @@ def servable(
     root.variables = list(root.weights.values())
     root.trainable_variables = list(root.variables)
     root.regularization_losses = []
-    root.text = text  # contains the vocabulary
+    if text:
+        root.text = text  # contains the vocabulary
     root.__call__ = _callable(model, parts)
     return root, {"tokens": _tokens(model, parts), **own}
 
@@ -144,6 +141,25 @@ def _tokens(model: ModelWithHead, parts: set[str]) -> Callable:
         return _encoded(model, parts, input_ids, input_mask, segment_ids)
 
     return tokens
+
+
+def _of_ids(model: ModelWithHead) -> Callable:
+    """The outputs of a model's head."""
+
+    def run(*ids):
+        features = dict(zip((*TOKENS, "p_mask"), ids, strict=False))
+        return dict(model(_checked(model.config, features), training=False))
+
+    @_signature(*_ints(*TOKENS))
+    def outputs(input_ids, input_mask, segment_ids):
+        return run(input_ids, input_mask, segment_ids)
+
+    @_signature(*_ints(*TOKENS, "p_mask"))
+    def outputs_of_span_or_none(input_ids, input_mask, segment_ids, p_mask):
+        return run(input_ids, input_mask, segment_ids, p_mask)
+
+    is_span_or_none = isinstance(model, heads.AlbertForSpanOrNone)
+    return outputs_of_span_or_none if is_span_or_none else outputs
 
 
 def _callable(model: ModelWithHead, parts: set[str]) -> Callable:

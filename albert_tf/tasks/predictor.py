@@ -82,7 +82,7 @@ class Predictor(abc.ABC):
         self.model = model
         self.tokenizer = tokenizer
         self.task_settings = task_settings
-        self._batch_size = batch_size
+        self.batch_size = batch_size
         self._untrained = untrained
         self.compute = compute
         self._num_layers: Sequence[int] = ()  # of the last `outputs`, with early exit
@@ -191,7 +191,7 @@ class Predictor(abc.ABC):
         limit = max(int(table.lengths.max()), self.task_settings["max_seq_length"])
         parts: dict[str, list] = {}
         order = []
-        for examples, length in batches_by_length(table.lengths, self._batch_size):
+        for examples, length in batches_by_length(table.lengths, self.batch_size):
             features = table.batch(examples, min(limit, length), self.sequence_names)
             for name, values in self.run(features).items():
                 parts.setdefault(name, []).append(values)

@@ -133,7 +133,8 @@ def server(settings: ServingSettings) -> Iterator[str]:
             url = process.stdout.readline().strip()
             if not url:
                 raise UserError(f"--model_dir={settings.model_dir}: the server did not start")
-            yield url
+            name = os.path.basename(os.path.abspath(settings.model_dir))
+            yield f"{url}v1/models/{name}"
         finally:
             process.terminate()
 

@@ -13,15 +13,15 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
 
 from albert_tf.core.errors import UserError
-from albert_tf.core.files import read_json
+from albert_tf.core.files import read_bytes, read_json
 from albert_tf.core.tables import table
-from albert_tf.serving import exports, predictors, tflite
+from albert_tf.serving import predictors, tflite
 from albert_tf.tasks.classification import glue
 
 
 def main(model: str, task_name: str, data_dir: str, paths: Sequence[str]) -> None:
     """Prints a table with a row for the model and one for each file."""
-    contents = {path: exports.read_tflite(path) for path in paths}
+    contents = {path: read_bytes(path) for path in paths}
     export = read_json(os.path.join(os.path.dirname(paths[0]), "export.json"))
     length = export["task"]["max_seq_length"]
     predictor = predictors.load_predictor(model, max_seq_length=length)

@@ -49,7 +49,7 @@ def test_exports_keep_the_activation(activation, spm, tmp_path):
     model = classifier(activation)
     save_pretrained(model, tmp_path / "model", spm_model_file=spm)
     source = str(tmp_path / "model")
-    path = export_model(source, str(tmp_path / "saved_model"), warmup=False)
+    path = export_model(source, str(tmp_path / "saved_model"))
     assert pretrained.read_weights(path).config.hidden_act == activation
     features = {name: tf.ones_like(IDS["input_ids"]) for name in ("input_mask", "segment_ids")}
     found = tf.saved_model.load(path)(IDS | features)["logits"]

@@ -303,7 +303,7 @@ def test_an_export_of_ours_comes_back(tmp_path, has_heads):
         tensors = safetensors.numpy.load_file(path)
         kept = {name: array for name, array in tensors.items() if name.startswith("albert.")}
         safetensors.numpy.save_file(kept, path)
-    folder = export_model(str(tmp_path / "source"), str(tmp_path), warmup=False)
+    folder = export_model(str(tmp_path / "source"), str(tmp_path))
     weights = pretrained.read_weights(folder)
     assert weights.config == pretrained.read_weights(tmp_path / "source").config
     assert weights.vocabulary == os.path.join(folder, "assets", "spiece.model")

@@ -3,7 +3,9 @@
 Covers: tasks/compiled.py.
 """
 
+import functools
 import json
+import pathlib
 import shutil
 import subprocess
 import sys
@@ -11,23 +13,13 @@ import sys
 import numpy as np
 import pytest
 
-from albert_tf import UserError, load_predictor, save_pretrained
+from albert_tf import UserError, load_predictor
 from albert_tf.export import export_model
-from albert_tf.model import heads
-from tests.helpers import ROOT, TINY, WORDS, train_spm
+from tests.helpers import ROOT
+from tests.serving.conftest import CLASSES, LABELS, items_of
 
 pytest.importorskip("onnxruntime")
 
-TEXT_OF = {
-    "AlbertForSequenceClassification": ["anna", "bert\tcarl dora", "emil " * 20],
-    "AlbertForPreTraining": ["anna", "bert\tcarl", "emil [MASK] fran", "gert hana"],
-    "AlbertForTokenClassification": ["anna bert", "carl"],
-    "AlbertForSpanOrNone": [{"question": "anna", "context": "bert carl dora " * 9}],
-    "AlbertForEmbedding": ["anna", "bert carl dora"],
-    "AlbertForMultipleChoice": [
-        {"article": "anna bert", "question": "carl", "options": ["dora", "emil", "fran", "a"]}
-    ],
-}
 SCRIPT = """
 import sys
 from albert_tf.command import main
@@ -40,26 +32,16 @@ finally:
 
 
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory):
-    """A function that gives the folders of a class's model and of its export."""
+def in_onnx(sources, tmp_path_factory):
+    """A function that gives the folder of a kind's export."""
     folder = tmp_path_factory.mktemp("onnx")
-    spm = train_spm(folder / "spm.model", [WORDS] * 9, vocab_size=60)
 
-    def make(name: str):
-        model, onnx = folder / name, folder / f"{name}_onnx"
-        if not onnx.exists():
-            labels = {"AlbertForTokenClassification": ["O", "B-X", "I-X"]}.get(name, "ABCD")
-            config = TINY.replace(vocab_size=60, initializer_range=0.2)
-            name_of_task = {"AlbertForSequenceClassification": "tsv"}.get(name, "mine")
-            built = heads.MODEL_CLASSES[name](
-                config.with_labels(list(labels), name_of_task), seed=3
-            )
-            task = {"max_seq_length": 17, "max_query_length": 5, "doc_stride": 4}
-            save_pretrained(built, model, spm_model_file=spm, task=task)
-            export_model(str(model), str(onnx), format="onnx")
-        return model, onnx
+    @functools.cache
+    def export(kind: str) -> pathlib.Path:
+        path = export_model(sources(kind), str(folder / kind), format="onnx")
+        return pathlib.Path(path).parent
 
-    return make
+    return export
 
 
 def assert_close(found, expected) -> None:
@@ -77,12 +59,13 @@ def assert_close(found, expected) -> None:
         assert found == expected
 
 
-@pytest.mark.parametrize("name", sorted(TEXT_OF))
-def test_an_export_gives_the_answers_of_its_model(name, exported):
-    model, onnx = exported(name)
-    expected = load_predictor(model).predict(TEXT_OF[name])
-    assert_close(load_predictor(onnx).predict(TEXT_OF[name]), expected)
-    assert_close(load_predictor(onnx / "model.onnx").predict(TEXT_OF[name]), expected)
+@pytest.mark.parametrize("kind", sorted(CLASSES))
+def test_an_export_gives_the_answers_of_its_model(kind, sources, in_onnx):
+    found, expected = (
+        predictor.answered(list(map(predictor.check, items_of(kind))))
+        for predictor in (load_predictor(in_onnx(kind)), load_predictor(sources(kind)))
+    )
+    assert_close(found, expected)
 
 
 def run_command(*words: str, text: str = "") -> tuple[subprocess.CompletedProcess, str]:
@@ -92,10 +75,10 @@ def run_command(*words: str, text: str = "") -> tuple[subprocess.CompletedProces
     return done, done.stderr.splitlines()[-1]
 
 
-def test_a_line_is_answered_without_tensorflow(exported):
-    _, onnx = exported("AlbertForSequenceClassification")
+def test_a_line_is_answered_without_tensorflow(in_onnx):
+    onnx = in_onnx("pairs")
     done, heavy = run_command("predict", str(onnx / "model.onnx"), text="anna\n")
-    assert json.loads(done.stdout)["label"] in "ABCD"
+    assert json.loads(done.stdout)["label"] in LABELS["pairs"]
     assert (heavy, done.returncode) == ("[]", 0)
 
 
@@ -110,9 +93,9 @@ def test_what_is_no_model_is_rejected_without_tensorflow(name, tmp_path):
 
 
 def test_a_file_is_read_in_its_folder_and_a_folder_whatever_its_name(
-    exported, tmp_path, monkeypatch
+    in_onnx, tmp_path, monkeypatch
 ):
-    _, onnx = exported("AlbertForSequenceClassification")
+    onnx = in_onnx("pairs")
     expected = load_predictor(onnx).predict(["anna"])
     folder = tmp_path / "sst2.onnx"
     shutil.copytree(onnx, folder)
@@ -121,7 +104,7 @@ def test_a_file_is_read_in_its_folder_and_a_folder_whatever_its_name(
     assert load_predictor("model.onnx").predict(["anna"]) == expected
 
 
-def test_the_layers_of_an_export_stay(exported):
-    _, onnx = exported("AlbertForEmbedding")
+def test_the_layers_of_an_export_stay(in_onnx):
+    onnx = in_onnx("embedder")
     with pytest.raises(UserError, match="layers of an ONNX export cannot be changed"):
         load_predictor(onnx, num_hidden_layers=1)

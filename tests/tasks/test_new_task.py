@@ -119,7 +119,7 @@ def test_predict_answers_with_the_tasks_own_predictor_once_the_user_names_its_fi
 
 
 def test_an_export_has_the_tasks_own_signature(toy_run, module, tmp_path):
-    path = export_model(str(toy_run), str(tmp_path / "served"), task_module=module, warmup=False)
+    path = export_model(str(toy_run), str(tmp_path / "served"), task_module=module)
     longer = tf.saved_model.load(path).signatures["serving_default"]
     lines = (toy_run.parent / "predict").read_text().splitlines()
     first, second = zip(*(line.split("\t") for line in lines), strict=True)

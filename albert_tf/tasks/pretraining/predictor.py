@@ -108,8 +108,8 @@ class PretrainedPredictor(PairPredictor, Embedder):
             for position in range(1, len(rows[row]) - 1)
         ]
         sums = np.zeros(len(rows))
-        for begin in range(0, len(masked), self._batch_size):
-            batch = np.array(masked[begin : begin + self._batch_size])
+        for begin in range(0, len(masked), self.batch_size):
+            batch = np.array(masked[begin : begin + self.batch_size])
             np.add.at(sums, batch[:, 0], self._log_probabilities(rows, batch))
         counts = [len(row) - 2 for row in rows]
         return [

@@ -77,7 +77,7 @@ def test_choices(tokenizer, length):
     contexts, texts = random_texts(3, 250, 14), random_texts(4, 250, 7)
     options = np.array(random_texts(5, 1000, 4)).reshape(250, 4)
     questions = [
-        RaceQuestion(str(row), "high", context, text, tuple(choices), None, "", 0)
+        RaceQuestion(str(row), "high", context, text, tuple(choices), None)
         for row, (context, text, choices) in enumerate(zip(contexts, texts, options, strict=True))
     ]
     assert sum("_" in text for text in texts) > 10 < sum("＿" in text for text in texts)

@@ -1,20 +1,11 @@
-"""The tokenizer inside a graph has the ids, offsets and cleaned texts of the tokenizer in Python.
-
-Covers: characters.py.
-"""
+"""The tokenizer inside a graph has the ids and cleaned texts of the tokenizer in Python."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from albert_tf.core.errors import UserError
-from albert_tf.serving.in_graph.characters import decode_in_graph
-from albert_tf.serving.in_graph.tokenizer import (
-    clean,
-    clean_with_origins,
-    graph_tokenizer,
-    graph_tokenizer_with_offsets,
-)
+from albert_tf.serving.in_graph.tokenizer import clean, graph_tokenizer
 from albert_tf.text import tokenizer as text_tokenizer
 from albert_tf.text.tokenizer import Tokenizer
 from tests.helpers import run_script
@@ -79,24 +70,8 @@ def test_graph_lowers_i_to_i_in_turkey(tmp_path):
     assert run_script("-c", program, path, LC_ALL="tr_TR.UTF-8").returncode == 0
 
 
-# Offsets inside the graph.
-
-
-@pytest.fixture(scope="session")
-def graph_with_offsets(tokenizer):
-    return graph_tokenizer_with_offsets(tokenizer)
-
-
-def offsets_in_graph(graph, texts):
-    """For each text its ids, and the (start, end) of each, as `encode_with_offsets` gives them."""
-    lines = [text if isinstance(text, bytes) else text.encode() for text in texts]
-    columns = graph.encode_with_offsets(tf.constant(lines, tf.string))
-    rows = zip(*(column.to_list() for column in columns), strict=True)
-    return [(ids, list(zip(starts, ends, strict=True))) for ids, starts, ends in rows]
-
-
 def mixed_lines(count, seed=0):
-    """Lines of all that is hard to count, in any order."""
+    """Lines of all that is hard to tokenize, in any order."""
     parts = [
         *"abcXYZ 019,,.(€)–´▁中가한😀İΣςẞ½ﬁＣ™…\u0301\u0344\u200b\u00ad\ufeff\u00a0\u3000\t\n\0\ufffe"
     ]
@@ -105,25 +80,12 @@ def mixed_lines(count, seed=0):
     return ["".join(rng.choice(parts, rng.integers(0, 25))) for _ in range(count)]
 
 
-def test_offsets_in_graph_equal_python(tokenizer, graph_with_offsets):
+def test_ids_in_graph_equal_python(tokenizer, graph):
     lines = [*LINES, *mixed_lines(500)]
-    expected = [tokenizer.encode_with_offsets(line) for line in lines]
-    assert any(tokenizer.unk_id in ids for ids, _ in expected)
-    assert any(start == end for _, spans in expected for start, end in spans)
-    assert offsets_in_graph(graph_with_offsets, lines) == expected
-    assert in_graph(graph_with_offsets, lines) == [ids for ids, _ in expected]
-    assert offsets_in_graph(graph_with_offsets, []) == []
-    assert offsets_in_graph(graph_with_offsets, [""]) == [([], [])]
-
-
-def test_offsets_in_graph_count_invalid_bytes_as_characters(tokenizer, graph_with_offsets):
-    rng = np.random.default_rng(0)
-    parts = [bytes([byte]) for byte in b"a \xc3\xa9\xe2\x96\x81\xf0\x9f\x98\xed\xa0\xff"] + [b"1,"]
-    lines = [b"".join(rng.choice(parts, rng.integers(0, 12))) for _ in range(500)]
-    texts = [line.decode(errors="replace") for line in lines]
-    assert sum("\ufffd" in text for text in texts) > 100
-    expected = [tokenizer.encode_with_offsets(text) for text in texts]
-    assert offsets_in_graph(graph_with_offsets, lines) == expected
+    expected = [tokenizer.encode(line) for line in lines]
+    assert any(tokenizer.unk_id in ids for ids in expected)
+    assert in_graph(graph, lines) == expected
+    assert in_graph(graph, [""]) == [[]]
 
 
 @pytest.mark.parametrize(
@@ -131,46 +93,20 @@ def test_offsets_in_graph_count_invalid_bytes_as_characters(tokenizer, graph_wit
     [
         {"user_defined_symbols": ["sat on", "<sep>", "½", "("], "split_by_whitespace": False},
         {"normalization_rule_name": "nmt_nfkc_cf", "treat_whitespace_as_suffix": True},
-        dict(
-            normalization_rule_name="identity",
-            remove_extra_whitespaces=False,
-            add_dummy_prefix=False,
-        ),
+        {"byte_fallback": True, "vocab_size": 400},
     ],
-    ids=["symbols", "folding", "identity"],
+    ids=["symbols", "folding", "bytes"],
 )
-def test_offsets_in_graph_follow_the_models_normalizer(tmp_path, changes):
+def test_ids_in_graph_follow_the_models_normalizer(tmp_path, changes):
     tokenizer = Tokenizer.from_file(train(tmp_path / "spiece.model", **changes))
     lines = [*LINES, "the cat sat on<sep>the mat<sep>", *mixed_lines(300, seed=1)]
-    expected = [tokenizer.encode_with_offsets(line) for line in lines]
-    assert offsets_in_graph(graph_tokenizer_with_offsets(tokenizer), lines) == expected
-
-
-def test_origins_in_graph_of_every_character_equal_python():
-    chars = assigned_characters()
-    texts = [f"a{''.join(chars[k : k + 40])} {chars[k]}b" for k in range(0, len(chars), 40)]
-    cleaned, starts, ends = clean_with_origins(decode_in_graph(tf.constant(texts)), False)
-    for text, *found in zip(texts, cleaned.numpy(), starts.to_list(), ends.to_list(), strict=True):
-        expected, origins = text_tokenizer.clean_with_origins(text, do_lower_case=False)
-        assert found[0].decode() == expected
-        assert list(zip(*found[1:], strict=True)) == origins
-
-
-def test_offsets_in_graph_need_a_model_without_byte_fallback(tmp_path):
-    path = train(tmp_path / "bytes.model", byte_fallback=True, vocab_size=400)
-    tokenizer = Tokenizer.from_file(path)
-    with pytest.raises(UserError, match="byte_fallback"):
-        graph_tokenizer_with_offsets(tokenizer)
-    found = in_graph(graph_tokenizer(tokenizer), LINES)  # without offsets, it works
-    assert found == [tokenizer.encode(line) for line in LINES]
+    assert in_graph(graph_tokenizer(tokenizer), lines) == [tokenizer.encode(line) for line in lines]
 
 
 def test_real_lines_in_graph_equal_python(real_data, released_model_file):
     lines = read_real_lines(real_data)
     tokenizer = Tokenizer.from_file(released_model_file)
-    expected = list(map(tokenizer.encode_with_offsets, lines))
-    assert offsets_in_graph(graph_tokenizer_with_offsets(tokenizer), lines) == expected
-    assert in_graph(graph_tokenizer(tokenizer), lines) == [ids for ids, _ in expected]
+    assert in_graph(graph_tokenizer(tokenizer), lines) == [tokenizer.encode(line) for line in lines]
 
 
 def test_a_vocabulary_without_comma_is_refused(tmp_path):

@@ -1,9 +1,9 @@
-"""WordPiece inside a graph has the ids and offsets of WordPiece in Python."""
+"""WordPiece inside a graph has the ids of WordPiece in Python."""
 
 import pytest
 import tensorflow as tf
 
-from albert_tf.serving.in_graph.tokenizer import graph_tokenizer_with_offsets
+from albert_tf.serving.in_graph.tokenizer import graph_tokenizer
 from albert_tf.text.tokenizer import Tokenizer
 from tests.text.texts import (
     CHINESE_LINES,
@@ -30,30 +30,22 @@ def tokenizer(request, vocabulary) -> Tokenizer:
 
 @pytest.fixture(scope="module")
 def graph(tokenizer) -> tf.Module:
-    return graph_tokenizer_with_offsets(tokenizer)
+    return graph_tokenizer(tokenizer)
 
 
 def constant(texts) -> tf.Tensor:
     return tf.constant([text.encode() for text in texts], tf.string)
 
 
-def encoded(graph, texts) -> list[tuple[list[int], list[tuple[int, int]]]]:
-    ids, starts, ends = (ragged.to_list() for ragged in graph.encode_with_offsets(constant(texts)))
-    spans = (list(zip(*pair, strict=True)) for pair in zip(starts, ends, strict=True))
-    return list(zip(ids, spans, strict=True))
+def encoded(graph, texts) -> list[list[int]]:
+    return graph.encode(constant(texts)).to_list()
 
 
-def test_ids_and_offsets_equal_python(tokenizer, graph):
-    expected = [tokenizer.encode_with_offsets(text) for text in TEXTS]
+def test_ids_equal_python(tokenizer, graph):
+    expected = [tokenizer.encode(text) for text in TEXTS]
     for text, wanted, found in zip(TEXTS, expected, encoded(graph, TEXTS), strict=True):
         assert found == wanted, text
-    assert graph.encode(constant(TEXTS)).to_list() == [ids for ids, _ in expected]
-
-
-def test_it_takes_no_texts(graph):
-    ids, starts, ends = graph.encode_with_offsets(constant([]))
-    assert ids.dtype == starts.dtype == ends.dtype == tf.int32
-    assert ids.to_list() == graph.encode(constant([])).to_list() == []
+    assert encoded(graph, []) == []
 
 
 @pytest.mark.parametrize("stride", [pytest.param(1, marks=pytest.mark.slow), 29])
@@ -64,7 +56,7 @@ def test_every_character_equals_python(tokenizer, graph, stride):
     different = [
         ord(char)
         for char, text, found in zip(chars, texts, encoded(graph, texts), strict=True)
-        if found != tokenizer.encode_with_offsets(text)
+        if found != tokenizer.encode(text)
     ]
     assert all(code > 0x870 for code in different) and len(different) < 500
 
@@ -77,11 +69,8 @@ def test_invalid_bytes_are_dropped(tokenizer, graph):
 
 def test_fifty_thousand_real_lines_equal_python(real_data):
     tokenizer = Tokenizer.from_file(str(real_data / "chinese" / "vocab.txt"))
-    graph = graph_tokenizer_with_offsets(tokenizer)
+    graph = graph_tokenizer(tokenizer)
     lines = read_mixed_lines(real_data, 50_000)
     for start in range(0, len(lines), 5000):
         part = lines[start : start + 5000]
-        ids = graph.encode(constant(part)).to_list()
-        assert ids == [row.tolist() for row in tokenizer.encode_batch(part)]
-        some = part[::10]
-        assert encoded(graph, some) == list(map(tokenizer.encode_with_offsets, some))
+        assert encoded(graph, part) == [row.tolist() for row in tokenizer.encode_batch(part)]

@@ -1,9 +1,8 @@
-"""Vectors of finished models: predictor, SavedModel, ONNX, search, reranking, the server's route.
+"""Vectors of finished models: predictor, SavedModel, ONNX, search, reranking.
 
-Covers: serving/search.py, serving/embeddings_route.py, search.py.
+Covers: serving/search.py, search.py.
 """
 
-import base64
 import io
 import json
 
@@ -14,7 +13,6 @@ import tensorflow as tf
 from albert_tf import UserError, load_predictor, load_pretrained, save_pretrained, search
 from albert_tf.export import export_model
 from albert_tf.model.heads import AlbertForEmbedding, AlbertForSequenceClassification
-from albert_tf.serving import embeddings_route, exports
 from albert_tf.serving import search as searching
 from albert_tf.tasks.embedding.source import read_corpus
 from tests.helpers import WORDS, noisy, train_spm
@@ -92,41 +90,11 @@ def test_a_pretrained_model_embeds_with_the_mean_of_its_tokens(tiny_pretrained):
     np.testing.assert_allclose(mean({"input_ids": ids})["embedding"], expected, atol=1e-6)
 
 
-def test_an_export_has_the_vectors_of_strings_and_the_servers_route(folder, embedder, tmp_path):
-    path = export_model(str(folder), str(tmp_path / "served"), warmup=False)
-    model = exports.load(path)
-
-    def run(name, inputs):
-        tensors = {key: tf.constant(value) for key, value in inputs.items()}
-        return {key: value.numpy() for key, value in model.signatures[name](**tensors).items()}
-
-    found = run("embed", {"texts": CORPUS})["embedding"]
+def test_an_export_has_the_vectors_of_strings(folder, embedder, tmp_path):
+    path = export_model(str(folder), str(tmp_path / "served"))
+    embed = tf.saved_model.load(path).signatures["embed"]
+    found = embed(texts=tf.constant(CORPUS))["embedding"]
     np.testing.assert_allclose(found, embedder.embed(CORPUS), atol=1e-5)
-    for encoding in ("float", "base64"):
-        asked = {"input": CORPUS, "encoding_format": encoding, "model": "any"}
-        request = embeddings_route.request_of(asked, {*model.signatures})
-        assert request == {"signature_name": "embed", "inputs": CORPUS}
-        answer = embeddings_route.answer({"embedding": found}, asked, "served")
-        assert answer["model"] == "served" and answer["object"] == "list"
-        assert [one["index"] for one in answer["data"]] == list(range(6))
-        rows = [one["embedding"] for one in answer["data"]]
-        if encoding == "base64":
-            rows = [np.frombuffer(base64.b64decode(row), "<f4") for row in rows]
-        np.testing.assert_allclose(rows, found, atol=1e-7)
-
-
-@pytest.mark.parametrize(
-    "request_, signatures, message",
-    [
-        ({}, ["embed"], '"input" must be a text or a list of texts; got None'),
-        ({"input": [[1, 2]]}, ["embed"], '"input" must be a text'),
-        ({"input": "a", "encoding_format": "int8"}, ["embed"], "must be float or base64"),
-        ({"input": "a"}, ["tokens"], "no signature embed"),
-    ],
-)
-def test_wrong_requests_are_named(request_, signatures, message):
-    with pytest.raises(UserError, match=message):
-        embeddings_route.request_of(request_, signatures)
 
 
 def test_search_finds_the_nearest_and_keeps_their_vectors(embedder, corpus, monkeypatch):

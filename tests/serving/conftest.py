@@ -1,0 +1,126 @@
+"""Fixtures: a tiny model of each kind with its vocabulary, and its export as a SavedModel."""
+
+import functools
+import pathlib
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf import save_pretrained
+from albert_tf.export import export_model
+from albert_tf.model import heads
+from albert_tf.tasks.classification.text_pairs import PairSettings, TextExample, make_pair_features
+from albert_tf.text.tokenizer import Tokenizer
+from tests.helpers import TINY, train_spm
+
+LENGTH = 29  # positions of the models
+SENTENCES = ["the cat sat on a mat, late.", "a dog ran to the old house (1999), it was cold - why?"]
+CONFIG = TINY.replace(
+    max_position_embeddings=LENGTH,
+    num_hidden_layers=1,  # building graphs is what takes the time here
+    initializer_range=0.3,  # so that outputs differ from text to text
+    hidden_dropout_prob=0.1,
+)
+LABELS = {
+    "pairs": ("yes", "no", "perhaps"),
+    "score": ("similarity",),
+    "labels": ("colour", "size", "mood", "name"),
+    "tags": ("O", "B-A", "I-A", "B-B", "I-B"),
+    "choices": tuple("ABCD"),
+}
+CLASSES = {
+    "pretrained": heads.AlbertForPreTraining,
+    "pairs": heads.AlbertForSequenceClassification,
+    "score": heads.AlbertForSequenceClassification,
+    "labels": heads.AlbertForSequenceClassification,
+    "embedder": heads.AlbertForEmbedding,
+    "tags": heads.AlbertForTokenClassification,
+    "choices": heads.AlbertForMultipleChoice,
+    "span": heads.AlbertForSpan,
+    "span_or_none": heads.AlbertForSpanOrNone,
+}
+SQUAD = {"doc_stride": 5, "max_query_length": 7, "max_answer_length": 4, "n_best_size": 6}
+TASKS = {
+    "pairs": {"max_seq_length": 13},
+    "labels": {
+        "max_seq_length": 13,
+        "thresholds": {"size": 0.4, "colour": 0.6, "mood": 0.5, "name": 0.55},
+    },
+    "tags": {"max_seq_length": 9, "doc_stride": 3, "word_separator": "space"},
+    "choices": {"max_seq_length": 19, "max_qa_length": 6},
+    "span": {"max_seq_length": 23, **SQUAD},
+    "span_or_none": {"max_seq_length": 23, **SQUAD, "null_threshold": 50.0},
+}
+
+
+def random_texts(seed: int, number: int, most: int = 12) -> list[str]:
+    """Texts of up to 11 words, some empty."""
+    rng, words = np.random.default_rng(seed), " ".join(SENTENCES).split()
+    return [" ".join(rng.choice(words, rng.integers(0, most))) for _ in range(number)]
+
+
+def items_of(kind: str) -> list:
+    """Items that a predictor of a kind answers, some too long for the model."""
+    texts, others = random_texts(1, 9), random_texts(2, 9)
+    if kind == "choices":
+        options = [random_texts(seed, 4, 4) for seed in range(9)]
+        rows = zip(texts, ["why _ ?", *others[1:]], options, strict=True)
+        return [{"context": a, "question": b, "options": c} for a, b, c in rows]
+    if kind in ("span", "span_or_none"):
+        contexts = [" ".join(random_texts(seed, 3)) + " Café" for seed in range(9)]
+        return [{"question": a, "context": b} for a, b in zip(texts, contexts, strict=True)]
+    if kind in ("pairs", "score", "labels"):
+        return [{"text_a": a, "text_b": b} for a, b in zip(texts, others, strict=True)]
+    return [*texts, "a [MASK] sat on [MASK].", "a\tb"] if kind == "pretrained" else texts
+
+
+@pytest.fixture(scope="session")
+def spm(tmp_path_factory) -> str:
+    path = tmp_path_factory.mktemp("spm") / "spiece.model"
+    return train_spm(path, SENTENCES * 9, vocab_size=60, hard_vocab_limit=False)
+
+
+@pytest.fixture(scope="session")
+def tokenizer(spm) -> Tokenizer:
+    return Tokenizer.from_file(spm)
+
+
+@pytest.fixture(scope="session")
+def sources(spm, tokenizer, tmp_path_factory) -> Callable[[str], str]:
+    """A function that gives the folder of a model of a kind; change nothing in it."""
+    folder = tmp_path_factory.mktemp("models")
+
+    @functools.cache
+    def source(kind: str) -> str:
+        config = CONFIG.replace(vocab_size=tokenizer.vocab_size)
+        if kind in LABELS:
+            config = config.with_labels(LABELS[kind], kind, is_multi_label=kind == "labels")
+        model = CLASSES[kind](config, seed=5)
+        if kind in ("pairs", "labels"):  # so that different texts get different labels
+            texts = zip(random_texts(1, 40), random_texts(2, 40), strict=True)
+            examples = [TextExample("", *pair) for pair in texts]
+            table = make_pair_features(PairSettings(tokenizer, 13), examples)
+            features = table.batch(np.arange(40), 13, ["input_ids", "segment_ids"])
+            model.head.output_bias.assign(-tf.reduce_mean(model(features)["logits"], axis=0))
+        path = str(folder / kind)
+        save_pretrained(model, path, spm_model_file=spm, task=TASKS.get(kind, {}))
+        return path
+
+    return source
+
+
+@pytest.fixture(scope="session")
+def exported(sources, tmp_path_factory) -> Callable[[str], pathlib.Path]:
+    """A function that gives the version's folder of a kind's SavedModel; change nothing in it."""
+    folder = tmp_path_factory.mktemp("exported")
+    return functools.cache(
+        lambda kind: pathlib.Path(export_model(sources(kind), str(folder / kind)))
+    )
+
+
+@pytest.fixture(scope="session")
+def served(exported) -> Callable:
+    """A function that gives the loaded SavedModel of a kind."""
+    return functools.cache(lambda kind: tf.saved_model.load(str(exported(kind))))

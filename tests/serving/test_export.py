@@ -1,0 +1,366 @@
+"""Exported models: the answers of predictors, alone in a process; layout, fine-tuning, what is rejected.
+
+Covers: serving/parts.py, serving/signatures.py.
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf import UserError, load_predictor, load_pretrained, save_pretrained
+from albert_tf.export import ExportSettings, export_model
+from albert_tf.model import heads
+from tests.formats.test_pretrained import files_at_most
+from tests.helpers import settings_here
+from tests.serving.conftest import CONFIG, LABELS, LENGTH, TASKS, items_of, random_texts
+
+
+def random_ids(batch: int, length: int, vocab_size: int) -> dict[str, tf.Tensor]:
+    rng = np.random.default_rng(batch)
+    mask = np.arange(length)[None] < rng.integers(1, length + 1, [batch, 1])
+    ids = {
+        "input_ids": rng.integers(0, vocab_size, mask.shape) * mask,
+        "input_mask": mask,
+        "segment_ids": rng.integers(0, 2, mask.shape),
+    }
+    return {name: tf.constant(values, tf.int32) for name, values in ids.items()}
+
+
+def assert_close(found, expected):
+    np.testing.assert_allclose(found, expected, rtol=0, atol=2e-6)
+
+
+def answered(signature, items: list[dict]) -> dict[str, np.ndarray]:
+    """The outputs of a signature for items, whose keys are its inputs."""
+    columns = {name: tf.constant([item[name] for item in items]) for name in items[0]}
+    return {name: value.numpy() for name, value in signature(**columns).items()}
+
+
+# --- Signatures of texts ---
+
+
+@pytest.mark.parametrize("kind", ["pairs", "score", "labels", "choices", "embedder"])
+def test_strings_get_the_answers_of_the_predictor(kind, served, sources):
+    items = items_of(kind)
+    expected = load_predictor(sources(kind)).predict(items)
+    if kind == "embedder":
+        items = [{"texts": text} for text in items]
+    outputs = answered(served(kind).signatures["serving_default"], items)
+    if kind == "score":
+        assert_close(outputs["score"], [answer["similarity"] for answer in expected])
+    elif kind == "embedder":
+        assert_close(outputs["embedding"], [answer["embedding"] for answer in expected])
+    else:
+        found = [list(answer["probabilities"].values()) for answer in expected]
+        assert_close(outputs["probabilities"], found)
+    if kind == "pairs":
+        labels = [answer["label"] for answer in expected]
+        assert [label.decode() for label in outputs["label"]] == labels and len(set(labels)) > 1
+    if kind == "labels":
+        found = [[name.decode() for name in row if name] for row in outputs["labels"]]
+        assert found == [answer["labels"] for answer in expected]
+        assert len(set(map(tuple, found))) > 2
+    if kind == "choices":
+        letters = ["ABCD"[index] for index in outputs["answer"]]
+        assert letters == [answer["answer"] for answer in expected]
+
+
+def test_a_text_alone_is_classified_as_a_pair_without_a_second(served):
+    signatures = served("pairs").signatures
+    texts = random_texts(1, 9)
+    alone = answered(signatures["classify"], [{"texts": text} for text in texts])
+    pairs = [{"text_a": text, "text_b": ""} for text in texts]
+    assert_close(alone["logits"], answered(signatures["serving_default"], pairs)["logits"])
+
+
+def test_texts_and_masks_of_a_pretrained_model(served, sources, tokenizer):
+    signatures, predictor = served("pretrained").signatures, load_predictor(sources("pretrained"))
+    texts = ["the cat sat", "the dog", "a mat, " * 40]
+    outputs = answered(signatures["embed"], [{"texts": text} for text in texts])
+    assert_close(outputs["mean_embedding"], predictor.embed(texts))
+    texts = ["the [MASK] sat on [MASK].", "a [MASK]", "no mask"]
+    filled = answered(signatures["fill_mask"], [{"texts": text} for text in texts])
+    assert filled["tokens"].shape == filled["probabilities"].shape == (3, 2, 5)
+    for row, answer in enumerate(predictor.predict(texts[:2])):
+        for position, candidates in enumerate(answer["masks"]):
+            found = [token.decode() for token in filled["tokens"][row, position]]
+            assert found == [one["token"] for one in candidates]
+            probabilities = [one["probability"] for one in candidates]
+            assert_close(filled["probabilities"][row, position], probabilities)
+    assert not np.any(filled["probabilities"][1, 1]) and not any(filled["tokens"][2].ravel())
+    pairs = [{"text_a": "the cat", "text_b": "a dog"}, {"text_a": "a mat", "text_b": "why?"}]
+    order = answered(signatures["sentence_order"], pairs)
+    expected = predictor.predict(["the cat\ta dog", "a mat\twhy?"])
+    assert_close(order["in_order"], [answer["in_order"] for answer in expected])
+    assert_close(order["in_order"] + order["swapped"], [1, 1])
+
+
+# --- Signatures of ids ---
+
+
+def test_tokens_are_the_encoder_at_any_batch_and_length(served, sources, tokenizer):
+    encoder = load_pretrained(sources("pairs")).encoder
+    tokens = served("pairs").signatures["tokens"]
+    for batch, length in ((1, 1), (3, 7), (2, LENGTH)):
+        features = random_ids(batch, length, tokenizer.vocab_size)
+        outputs, expected = tokens(**features), encoder(features)
+        assert outputs.keys() == {"sequence_output", "pooled_output"}
+        for name, array in outputs.items():
+            assert_close(array, expected[name])
+
+
+@pytest.mark.parametrize("kind", ["span", "span_or_none", "tags"])
+def test_squad_and_tagging_take_ids(kind, served, sources, tokenizer):
+    features = random_ids(3, 9, tokenizer.vocab_size)
+    if kind == "span_or_none":
+        features["p_mask"] = tf.constant(np.arange(27).reshape(3, 9) % 4 == 0, tf.int32)
+    expected = load_pretrained(sources(kind))(features)
+    outputs = served(kind).signatures["serving_default"](**features)
+    assert outputs.keys() == expected.keys()
+    for name, array in outputs.items():
+        assert_close(array, expected[name])
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"length": LENGTH + 1}, f"longer than the {LENGTH} positions"),
+        ({"input_ids": 999}, "input_ids must be from 0 to"),
+        ({"segment_ids": 2}, "segment_ids must be from 0 to 1"),
+        ({"input_mask": 1}, "input_mask must have the shape of input_ids"),
+    ],
+    ids=str,
+)
+def test_wrong_token_inputs_are_rejected(served, tokenizer, changes, message):
+    features = random_ids(2, changes.get("length", 9), tokenizer.vocab_size)
+    for name, value in changes.items() - {("length", LENGTH + 1)}:
+        shape = [2, 1] if name == "input_mask" else [2, 9]  # a mask would be broadcast
+        features[name] = tf.fill(shape, value)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        served("pairs").signatures["tokens"](**features)
+
+
+def test_the_hub_modules_signatures(served, sources, tokenizer):
+    model, signatures = load_pretrained(sources("pretrained")), served("pretrained").signatures
+    features = random_ids(3, 11, tokenizer.vocab_size)
+    positions = tf.constant([[0, 10], [5, 5], [1, 2]])
+    expected = model({**features, "masked_lm_positions": positions})
+    mlm = signatures["mlm"](**features, mlm_positions=positions)
+    assert mlm.keys() == {"sequence_output", "pooled_output", "mlm_logits"}
+    assert_close(mlm["mlm_logits"], expected["masked_lm_logits"])
+    sop = signatures["sop"](**features)
+    assert_close(sop["pooled_output"], expected["pooled_output"])
+    assert_close(sop["sop_log_probs"], tf.nn.log_softmax(expected["sentence_order_logits"]))
+
+
+def test_an_encoder_alone_has_no_heads_signatures(spm, tokenizer, tmp_path):
+    model = heads.AlbertForPreTraining(CONFIG.replace(vocab_size=tokenizer.vocab_size))
+    model.named_variables = model.encoder.named_variables
+    save_pretrained(model, str(tmp_path / "model"), spm_model_file=spm)
+    served = tf.saved_model.load(export_model(str(tmp_path / "model"), str(tmp_path / "out")))
+    names = {"embed", "serving_default", "tokenization_info", "tokens"}
+    assert set(served.signatures) == names
+
+
+def test_a_pooler_without_values_is_left_out(served):
+    """The Hugging Face layout of a SQuAD model has none."""
+    assert served("span").signatures["tokens"].structured_outputs.keys() == {"sequence_output"}
+
+
+# --- What is written ---
+
+ALONE = """
+import json, sys
+import numpy as np
+for name in ("albert_tf", "tf_keras", "sentencepiece", "official"):
+    sys.modules[name] = None  # importing it fails
+import tensorflow as tf
+import tensorflow_text
+folder, requests = sys.argv[1:]
+model = tf.saved_model.load(folder)
+for name, columns in json.loads(requests).items():
+    outputs = model.signatures[name](**{key: tf.constant(value) for key, value in columns.items()})
+    values = {key: np.asarray(value.numpy()).tolist() for key, value in outputs.items()}
+    print(json.dumps({"signature": name, **values}, default=bytes.decode))
+"""
+
+
+def test_an_export_is_one_folder_that_needs_only_tensorflow(exported, served, tmp_path):
+    shutil.copytree(exported("pairs"), tmp_path / "moved")
+    columns = {"text_a": ["the cat", "a dog ran " * 9], "text_b": ["", "why?"]}
+    requests = json.dumps({"serving_default": columns, "tokenization_info": {}})
+    command = [sys.executable, "-c", ALONE, str(tmp_path / "moved"), requests]
+    environment = {**os.environ, "TF_USE_LEGACY_KERAS": "0"}  # tensorflow_text imports Keras 3
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment)
+    assert done.returncode == 0, done.stderr
+    pairs, info = map(json.loads, done.stdout.splitlines())
+    items = [{"text_a": a, "text_b": b} for a, b in zip(*columns.values(), strict=True)]
+    expected = answered(served("pairs").signatures["serving_default"], items)
+    assert_close(pairs["logits"], expected["logits"])
+    assert info["vocab_file"] == str(tmp_path / "moved/assets/spiece.model")
+    assert info["do_lower_case"] is True
+
+
+def test_variables_have_their_released_names(served, sources):
+    expected = load_pretrained(sources("span_or_none")).named_variables()
+    weights = served("span_or_none").weights
+    assert weights.keys() == expected.keys()
+    for name, variable in expected.items():
+        np.testing.assert_array_equal(weights[name], variable, err_msg=name)
+
+
+def test_an_export_has_vocabulary_and_configuration(exported, spm):
+    assets = exported("span_or_none") / "assets"
+    assert (assets / "spiece.model").read_bytes() == pathlib.Path(spm).read_bytes()
+    config = json.loads((assets / "albert_config.json").read_text())
+    assert config["num_attention_heads"] == CONFIG.num_attention_heads
+    about = json.loads((assets / "export.json").read_text())
+    assert about["task"] == TASKS["span_or_none"]
+    assert (about["model_class"], about["without_values"]) == ("AlbertForSpanOrNone", [])
+
+
+def test_bfloat16_is_near(sources, tmp_path, served):
+    path = export_model(sources("pairs"), str(tmp_path), dtype="bfloat16")
+    model, items = tf.saved_model.load(path), items_of("pairs")
+    found = answered(model.signatures["serving_default"], items)["logits"]
+    expected = answered(served("pairs").signatures["serving_default"], items)["logits"]
+    assert found.dtype == np.float32
+    assert {variable.dtype for variable in model.trainable_variables} == {tf.float32}
+    assert 1e-5 < np.max(np.abs(found - expected)) < bfloat16_bound(CONFIG)
+
+
+def bfloat16_bound(config) -> float:
+    """The largest difference between the logits of a new classifier in bfloat16 and in float32.
+
+    A rounding has a relative error of at most u = 2^-8, evenly distributed over an interval whose relative width
+    depends on the leading digits: u sqrt(1 / 3) sqrt(3 / (8 ln 2)) = .42 u in the root mean square. Errors are
+    independent, and neither products with random weights nor LayerNorm make them relatively larger, so k roundings in
+    a row are a random walk: sqrt(k) times as large. A logit is a sum of D outputs of a tanh, at most 1, times weights
+    of a known deviation. One of a few dozen logits is farther than 4 standard deviations away in one of 500 models.
+    """
+    dense = 3  # kernel, product, sum with the bias
+    attention = dense + 2 + dense  # between the two: probabilities, context
+    feed_forward = 1 + dense + 1 + dense  # first the input, in between the activation
+    projection = pooler = 1 + dense
+    layers = config.num_hidden_layers * (attention + feed_forward)
+    roundings = projection + layers + pooler + 1  # the last one is that of tanh
+    error = 2**-8 * np.sqrt(1 / 3 * 3 / (8 * np.log(2)) * roundings)
+    return 4 * error * config.initializer_range * np.sqrt(config.hidden_size)
+
+
+# --- Fine-tuning what was exported ---
+
+
+def test_a_loaded_export_can_be_fine_tuned(exported, tokenizer):
+    model = tf.saved_model.load(str(exported("pairs")))
+    features = random_ids(8, 11, tokenizer.vocab_size)
+    labels = tf.constant([0, 1, 2, 0, 1, 2, 0, 1])
+
+    def loss(training):
+        logits = model(features, training=training)["logits"]
+        return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
+
+    assert float(loss(True)) != float(loss(True))  # dropout
+    before = float(loss(False))
+    for _ in range(5):
+        with tf.GradientTape() as tape:
+            value = loss(True)
+        variables = model.trainable_variables
+        for variable, gradient in zip(variables, tape.gradient(value, variables), strict=True):
+            variable.assign_sub(0.05 * tf.convert_to_tensor(gradient))
+    assert float(loss(False)) < before - 0.1
+    texts = [{"text_a": "the cat", "text_b": ""}]
+    fresh = tf.saved_model.load(str(exported("pairs")))
+    tuned, old = (answered(m.signatures["serving_default"], texts) for m in (model, fresh))
+    assert np.max(np.abs(tuned["logits"] - old["logits"])) > 0.01  # the same variables
+
+
+def test_every_loaded_export_can_be_called(served, tokenizer):
+    features = random_ids(2, 9, tokenizer.vocab_size)
+    several = {name: tf.stack([value] * 3, axis=1) for name, value in features.items()}
+    for training in (False, True):
+        assert served("pretrained")(features, training=training)["pooled_output"].shape == [2, 20]
+        assert served("choices")(several, training=training)["logits"].shape == [2, 3]
+        assert served("span")(features, training=training)["end_logits"].shape == [2, 9]
+        others = {"p_mask": tf.zeros([2, 9], tf.int32)}
+        others |= {"start_positions": tf.ones([2, 1], tf.int32)} if training else {}
+        outputs = served("span_or_none")({**features, **others}, training=training)
+        assert ("end_log_probs" in outputs) == training
+
+
+# --- What is rejected ---
+
+
+def test_a_task_without_its_head_is_rejected(spm, tokenizer, tmp_path):
+    model = heads.AlbertForMultipleChoice(CONFIG.replace(vocab_size=tokenizer.vocab_size))
+    model.named_variables = model.encoder.named_variables
+    save_pretrained(model, str(tmp_path / "model"), spm_model_file=spm)
+    with pytest.raises(UserError, match="AlbertForMultipleChoice .* has no values for its head"):
+        export_model(str(tmp_path / "model"), str(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_version_that_is_there_is_rejected_or_replaced(sources, tmp_path):
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7/old").write_text("old")
+    with pytest.raises(UserError, match="7: is there already; give another --version"):
+        export_model(sources("score"), str(tmp_path), version=7)
+    model = sources("score")  # written before files are limited
+    with files_at_most(1000), pytest.raises(UserError, match="7: cannot be written"):
+        export_model(model, str(tmp_path), version=7, overwrite=True)
+    names = {path.name for path in tmp_path.rglob("*")}  # nothing half written
+    assert names - {".lock"} == {"7", "old"}
+    export_model(model, str(tmp_path), version=7, overwrite=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "7"]
+    assert (tmp_path / "7/saved_model.pb").exists() and not (tmp_path / "7/old").exists()
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        (["--format=tflite", "--dtype=bfloat16"], "--dtype=bfloat16 contradicts"),
+        (["--format=onnx", "--version=2"], "--version=2 contradicts --format=onnx"),
+        (["--quantization=dynamic_int8"], "--quantization=dynamic_int8: for saved_model"),
+        (["--format=tflite", "--quantization=int8"], "expected one of none, dynamic_int8"),
+        (["--max_seq_length=3"], "--max_seq_length must be 0 or at least 4, got 3"),
+    ],
+    ids=str,
+)
+def test_wrong_flags_are_named(flags, message):
+    with pytest.raises(UserError, match=message):
+        settings_here("export.py", [ExportSettings], ["--model=m", "--output_dir=o", *flags])
+
+
+# --- Depth ---
+
+DEPTH = {"num_hidden_layers": 5, "patience": 2, "score_tolerance": 0.2}
+
+
+@pytest.mark.parametrize("kind", ["pairs", "score", "labels"])
+def test_texts_leave_an_export_where_they_leave_the_predictor(sources, tmp_path, kind):
+    path = export_model(sources(kind), str(tmp_path / kind), **DEPTH)
+    outputs = answered(tf.saved_model.load(path).signatures["serving_default"], items_of(kind))
+    answers = load_predictor(sources(kind), batch_size=7, **DEPTH).predict(items_of(kind))
+    numbers = [answer["num_layers"] for answer in answers]
+    assert outputs["num_layers"].tolist() == numbers and 2 <= min(numbers) < 5
+    if kind == "score":
+        assert_close(outputs["score"], [answer[LABELS[kind][0]] for answer in answers])
+    else:
+        found = [list(answer["probabilities"].values()) for answer in answers]
+        assert_close(outputs["probabilities"], found)
+    again = load_predictor(path).predict(items_of(kind))  # an export keeps its depth
+    assert [answer["num_layers"] for answer in again] == numbers
+
+
+@pytest.mark.parametrize("kind", ["span", "tags", "pretrained"])
+def test_patience_is_rejected_where_each_token_has_an_answer(sources, tmp_path, kind):
+    message = r"patience is for models .*; use num_hidden_layers$"
+    with pytest.raises(UserError, match=message):
+        export_model(sources(kind), str(tmp_path / "out"), patience=3)
