@@ -1,4 +1,7 @@
-"""The server: routes, joined requests, limits, the page, the command."""
+"""The server: routes, joined requests, limits, the page, the command.
+
+Covers: serving/settings.py, serve.py.
+"""
 
 import base64
 import concurrent.futures
@@ -204,7 +207,7 @@ def test_the_page_has_the_model_and_asks_nobody_else(send):
 @pytest.mark.parametrize(
     "path, content, status, message",
     [
-        ("/v1/models/tiny:predict", b"{", 400, "not JSON"),
+        ("/v1/models/tiny:predict", b"{", 400, "not usable as JSON"),
         ("/v1/models/tiny:predict", b"[" * 50_000, 400, "not usable as JSON"),
         ("/v1/models/tiny:predict", {"text": "a"}, 400, 'expected "instances"'),
         ("/v1/models/tiny:predict", {"instances": []}, 400, "expected a list of 1 to 64"),

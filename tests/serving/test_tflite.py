@@ -1,7 +1,6 @@
 """TFLite files: the same outputs as their model's, sizes, what is refused."""
 
 import json
-import tempfile
 
 import numpy as np
 import pytest
@@ -11,7 +10,6 @@ from albert_tf import AlbertForPreTraining, UserError, load_predictor, save_pret
 from albert_tf.export import export_model
 from albert_tf.model import heads
 from albert_tf.serving import tflite
-from tests.formats.test_pretrained import files_at_most
 from tests.helpers import TINY
 
 LENGTH = 13
@@ -99,20 +97,6 @@ def test_bad_conversions_are_not_written(tmp_path, classifier, monkeypatch):
     with pytest.raises(UserError, match="not written, as its outputs differ"):
         export_model(str(tmp_path / "model"), str(tmp_path / "out"), format="tflite")
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize("size", [0, 1000, 20_000])
-def test_a_full_disk_is_one_line_and_leaves_the_old_file(tmp_path, monkeypatch, classifier, size):
-    """The disk of temporary files is full, too."""
-    monkeypatch.setattr(tempfile, "tempdir", None)  # chosen again by a trial
-    save_pretrained(classifier, str(tmp_path / "model"), task={"max_seq_length": LENGTH})
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out/model.tflite").write_text("old")
-    options = {"format": "tflite", "overwrite": True}
-    with files_at_most(size), pytest.raises(UserError, match="model.tflite: cannot be written"):
-        export_model(str(tmp_path / "model"), str(tmp_path / "out"), **options)
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["model.tflite"]
-    assert (tmp_path / "out/model.tflite").read_text() == "old"
 
 
 def test_programs_that_do_not_read_a_file_say_so(tmp_path):
