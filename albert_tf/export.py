@@ -10,7 +10,7 @@ import importlib.util
 import io
 import os
 import tempfile
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from albert_tf.core import files, flags
@@ -87,7 +87,7 @@ class Source(NamedTuple):
     model: "ModelWithHead"
     weights: "Weights"
     task: Mapping[str, Any]
-    missing: Collection[str]
+    missing: Sequence[str]
 
 
 def export_model(model: str, output_dir: str, **options: Any) -> str:
@@ -154,7 +154,9 @@ def _write_saved_model(path: str, settings: ExportSettings, source: Source) -> N
         source.task,
         missing=source.missing,
         make_signatures=predictors.definition_of(weights).signatures,
-        early_exit=predictors.early_exit_of(weights, source.task, *patience.values()),
+        early_exit=predictors.early_exit_of(
+            weights, source.task, settings.patience, settings.score_tolerance
+        ),
     )
     beside = _beside(source, tokenizer, tokenizer.cleaning, dtype=settings.dtype, **patience)
     parent, version = os.path.split(path)

@@ -43,8 +43,8 @@ def main(limits: LimitSettings, settings: ServeSettings) -> None:
     path = os.path.join(path, *sorted(versions, key=int)[-1:])  # an export has versions
     predictor = dataclasses.replace(settings, model=path).load_predictor()
     routes = Routes(predictor, os.path.basename(os.path.abspath(settings.model)), limits)
-    options = {"limit_concurrency": limits.max_connections, "log_level": "warning"}
-    config = uvicorn.Config(routes.app, timeout_keep_alive=limits.idle_seconds, **options)
+    config = uvicorn.Config(routes.app, timeout_keep_alive=limits.idle_seconds, log_level="warning")
+    config.limit_concurrency = limits.max_connections
     print(f"http://{host}:{listening.getsockname()[1]}/", flush=True)
     uvicorn.Server(config).run(sockets=[listening])
 

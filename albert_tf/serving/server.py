@@ -40,7 +40,7 @@ class Batches:
         self._queue: asyncio.Queue[tuple] = asyncio.Queue(limits.max_waiting)
         self._task: asyncio.Task | None = None
 
-    async def answers(self, function: Callable[[Sequence], Sequence], examples: Sequence) -> list:
+    async def answers(self, function: Callable, examples: Sequence) -> list:
         """What a function of examples returns for these; it may get those of other requests, too."""
         self._task = self._task or asyncio.create_task(self._run())
         result = asyncio.get_running_loop().create_future()
@@ -88,14 +88,15 @@ class Routes:
 
     def __init__(self, predictor: Predictor, name: str, limits: LimitSettings):
         self._predictor, self._name, self._limits = predictor, name, limits
-        metrics = {"registry": prometheus.CollectorRegistry()}
+        metrics: dict[str, Any] = {"registry": prometheus.CollectorRegistry()}
         self._seconds = prometheus.Histogram("albert_tf_request_seconds", "Time", **metrics)
         self._errors = prometheus.Counter("albert_tf_errors", "Errors", ["status"], **metrics)
         computed = prometheus.Counter("albert_tf_batches", "Batches", **metrics)
         self._batches = Batches(predictor.batch_size, limits, computed)
         state = {"name": name, "ready": True, "model_version_status": [{"state": "AVAILABLE"}]}
         states = (f"/v1/models/{name}", f"/v2/models/{name}/ready", "/v2/health/ready")
-        gets = {path: lambda _: JSONResponse(state) for path in states} | {"/": self._page}
+        gets: dict[str, Callable] = {"/": self._page}
+        gets |= dict.fromkeys(states, lambda _: JSONResponse(state))
         gets["/metrics"] = lambda _: PlainTextResponse(prometheus.generate_latest(**metrics))
         posts = {f"/v1/models/{name}:predict": self._predict, "/v1/embeddings": self._embed}
         posts[f"/v2/models/{name}/infer"] = self._infer
@@ -193,8 +194,7 @@ def tensors_of(answers: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     for name in answers[0]:
         values = (answer[name] for answer in answers)
         rows = [list(row.values()) if isinstance(row, Mapping) else row for row in values]
-        lists = [row for row in rows if isinstance(row, list)]
-        if not all(row and isinstance(row[0], float) for row in lists):
+        if not all(row and isinstance(row[0], float) for row in rows if isinstance(row, list)):
             rows = [json.dumps(row, ensure_ascii=False) for row in rows]
         array = np.array(rows)
         about = {"name": name, "datatype": _TYPES[array.dtype.kind], "shape": list(array.shape)}

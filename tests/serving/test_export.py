@@ -15,9 +15,9 @@ import pytest
 import tensorflow as tf
 
 from albert_tf import UserError, load_predictor, load_pretrained, save_pretrained
+from albert_tf.core.flags import parse
 from albert_tf.export import ExportSettings, export_model
 from albert_tf.model import heads
-from tests.helpers import settings_here
 from tests.serving.conftest import CONFIG, LABELS, LENGTH, TASKS, items_of, random_texts
 
 
@@ -323,13 +323,13 @@ def test_a_version_that_is_there_is_rejected_or_replaced(sources, tmp_path):
         (["--format=onnx", "--version=2"], "--version=2 contradicts --format=onnx"),
         (["--quantization=dynamic_int8"], "--quantization=dynamic_int8: for saved_model"),
         (["--format=tflite", "--quantization=int8"], "expected one of none, dynamic_int8"),
-        (["--max_seq_length=3"], "--max_seq_length must be 0 or at least 4, got 3"),
+        (["--max_seq_length=3"], "--max_seq_length must be at least 4, got 3"),
     ],
     ids=str,
 )
 def test_wrong_flags_are_named(flags, message):
     with pytest.raises(UserError, match=message):
-        settings_here("export.py", [ExportSettings], ["--model=m", "--output_dir=o", *flags])
+        parse([ExportSettings], ["export.py", "--model=docs", "--output_dir=o", *flags])
 
 
 # --- Depth ---
