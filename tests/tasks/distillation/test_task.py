@@ -1,0 +1,171 @@
+"""What a student learns: losses against NumPy, padding, resume, and that a student approaches its teacher."""
+
+import gzip
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf import load_pretrained, save_pretrained
+from albert_tf.core import flags
+from albert_tf.core.errors import UserError
+from albert_tf.model.heads import AlbertForPreTraining
+from albert_tf.tasks.distillation.settings import (
+    DistillationConfig,
+    DistillationOptimizerConfig,
+    DistillationRunConfig,
+)
+from albert_tf.tasks.distillation.task import DistillationTask, matched_layers
+from albert_tf.text.tokenizer import Tokenizer
+from albert_tf.training import loop
+from tests.helpers import WORDS, error_of, weights
+
+CLASSES = (DistillationRunConfig, DistillationOptimizerConfig, DistillationConfig)
+
+
+@pytest.fixture(scope="module")
+def models(tiny_pretrained, tmp_path_factory):
+    """A teacher of four layers, a student of two, and a file of texts."""
+    folder = tmp_path_factory.mktemp("distillation")
+    vocabulary = tiny_pretrained / "spiece.model"
+    config = load_pretrained(tiny_pretrained).config
+    teacher = AlbertForPreTraining(
+        config.replace(num_hidden_layers=4, share_parameters="none"), seed=3
+    )
+    save_pretrained(teacher, folder / "teacher", spm_model_file=vocabulary)
+    student = AlbertForPreTraining(config.replace(num_hidden_layers=2), seed=5)
+    save_pretrained(student, folder / "student", spm_model_file=vocabulary)
+    narrow = AlbertForPreTraining(config.replace(hidden_size=12, num_hidden_layers=2), seed=6)
+    save_pretrained(narrow, folder / "narrow", spm_model_file=vocabulary)
+    rng, words = np.random.default_rng(0), WORDS.split()
+    texts = [" ".join(rng.choice(words, rng.integers(3, 15))) for _ in range(150)]
+    (folder / "text.txt").write_text("\n".join(texts) + "\n")
+    (folder / "held_out.txt.gz").write_bytes(gzip.compress("\n".join(texts[:20]).encode()))
+    return folder
+
+
+def words_of(models, output_dir, *changes, student="student"):
+    return [
+        "distill",
+        f"--teacher={models / 'teacher'}",
+        f"--init_checkpoint={models / student}",
+        f"--input_file={models / 'text.txt'}",
+        f"--eval_file={models / 'held_out.txt.gz'}",
+        f"--output_dir={output_dir}",
+        "--max_seq_length=16",
+        "--train_batch_size=10",
+        *changes,
+    ]
+
+
+def distill(*arguments, **options):
+    run, optimizer, distillation = flags.parse(CLASSES, words_of(*arguments, **options))
+    return loop.run(lambda: DistillationTask(distillation, run), run, optimizer)
+
+
+def task_of(*arguments, **options):
+    run, _, distillation = flags.parse(CLASSES, words_of(*arguments, **options))
+    return DistillationTask(distillation, run)
+
+
+def outputs_of(task, length, examples=(2, 5, 11)):
+    model = task.build_model(dtype="float32", recompute_activations=False, seed=0)
+    features = task.train_data.table.batch(np.array(examples), length, ["input_ids"])
+    features = {name: tf.constant(value) for name, value in features.items()}
+    return model(features), features
+
+
+@pytest.mark.parametrize(
+    ("student", "teacher", "expected"),
+    [
+        (3, 12, [0, 4, 8, 12]),
+        (6, 6, [0, 1, 2, 3, 4, 5, 6]),
+        (1, 5, [0, 5]),
+        (6, 3, [0, 0, 1, 2, 2, 2, 3]),
+    ],
+)
+def test_layers_are_matched_at_the_same_relative_depth(student, teacher, expected):
+    assert matched_layers(student, teacher) == expected
+
+
+def test_losses_equal_those_of_numpy(models, tmp_path, eager):
+    task = task_of(models, tmp_path)
+    outputs, features = outputs_of(task, 16)
+    mask = features["input_mask"].numpy().astype(bool)
+    errors = []
+    sample = task.train_data.table.batch(np.arange(150), 16, ["input_ids"])
+    teacher = load_pretrained(models / "teacher").encoder
+    states = teacher(sample, output_hidden_states=True)["hidden_states"]
+    is_token = sample["input_mask"].astype(bool)
+    for own, layer in zip(outputs["student"], (0, 2, 4), strict=True):
+        wanted = teacher(features, output_hidden_states=True)["hidden_states"][layer].numpy()
+        variance = states[layer].numpy()[is_token].var(axis=0).sum()
+        errors.append(((own.numpy() - wanted) ** 2).sum(axis=-1)[mask].mean() / variance)
+    losses = {
+        name: float(pair.sum / pair.count) for name, pair in task.losses(outputs, features).items()
+    }
+    assert losses["hidden_loss"] == pytest.approx(0.5 * np.mean(errors[:-1]), rel=1e-4)
+    assert losses["last_loss"] == pytest.approx(errors[-1], rel=1e-4)
+    cosines = []
+    for row, tokens in enumerate(mask):
+        a = outputs["student"][-1].numpy()[row][tokens].mean(axis=0)
+        b = wanted[row][tokens].mean(axis=0)
+        cosines.append(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
+    assert losses["vector_loss"] == pytest.approx(2 * np.mean(1 - np.array(cosines)), rel=1e-4)
+
+
+def test_padding_changes_no_loss(models, tmp_path, eager):
+    task = task_of(models, tmp_path)
+    short, long = (task.losses(*outputs_of(task, length)) for length in (16, 23))
+    for name, pair in short.items():
+        np.testing.assert_allclose(pair, long[name], rtol=1e-5)
+
+
+def test_a_teacher_is_its_own_perfect_student(models, tmp_path, eager):
+    task = task_of(models, tmp_path, student="teacher")
+    outputs, features = outputs_of(task, 16)
+    assert all(float(pair.sum) < 1e-4 for pair in task.losses(outputs, features).values())
+
+
+def test_a_student_approaches_its_teacher_and_keeps_its_head(models, tmp_path):
+    flag = "--learning_rate=0.01"
+    start = distill(models, tmp_path / "start", "--do_train=false")["eval"]
+    end = distill(models, tmp_path / "run", flag, "--num_train_steps=60", "--num_warmup_steps=5")
+    assert end["eval"]["error_2"] < 0.7 * start["error_2"]
+    assert end["eval"]["vector_cosine"] > start["vector_cosine"] + 0.1
+    head = "cls/predictions/output_bias"
+    kept, saved = (
+        load_pretrained(path).named_variables()[head].numpy()
+        for path in (models / "student", tmp_path / "run")
+    )
+    np.testing.assert_array_equal(saved, kept)
+    assert Tokenizer.from_pretrained(tmp_path / "run" / "model").encode(WORDS)
+
+
+def test_a_resumed_run_equals_an_uninterrupted_one(models, tmp_path):
+    steps = ("--num_train_steps=5", "--num_warmup_steps=2", "--do_eval=false")
+    distill(models, tmp_path / "whole", *steps)
+    distill(models, tmp_path / "parts", *steps, "--stop_after_steps=3")
+    distill(models, tmp_path / "parts", *steps)
+    found = weights(tmp_path / "parts")
+    for name, value in weights(tmp_path / "whole").items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+def test_a_student_of_another_width_learns_through_a_projection(models, tmp_path):
+    results = distill(
+        models, tmp_path / "run", "--num_train_steps=4", "--num_warmup_steps=1", student="narrow"
+    )
+    assert results["eval"]["error_2"] > 0
+    assert load_pretrained(tmp_path / "run").config.hidden_size == 12
+
+
+def test_a_student_of_another_vocabulary_is_rejected(models, tmp_path, tiny_pretrained):
+    config = load_pretrained(tiny_pretrained).config
+    other = AlbertForPreTraining(config.replace(vocab_size=config.vocab_size + 1))
+    save_pretrained(other, tmp_path / "other")
+    message = error_of(task_of, models, tmp_path, f"--init_checkpoint={tmp_path / 'other'}")
+    assert "another vocabulary" in message and "--teacher" in message
+    (tmp_path / "empty.txt").write_text("\n \n")
+    with pytest.raises(UserError, match="contains no text"):
+        task_of(models, tmp_path, f"--input_file={tmp_path / 'empty.txt'}")
