@@ -17,32 +17,7 @@ from albert_tf.core import files
 from albert_tf.core.errors import UserError
 from lab.benchmarks.measure import BenchSettings, Measurement, Values
 
-TEXT, VOCABULARY, MODEL, EXPORT = "input.text", "input.vocabulary", "input.model", "input.export"
-# Further exports of the same model.
-BFLOAT16_EXPORT, ONNX_EXPORT = "input.export_bfloat16", "input.export_onnx"
-INT8_EXPORT, STATIC_INT8_EXPORT = "input.export_int8", "input.export_static_int8"
-INT8_WEIGHTS_EXPORT = "input.export_int8_weights"
-_TFLITE_LENGTHS = (32, 128, 384)
-TFLITE_EXPORTS = {length: f"input.export_tflite_{length}" for length in _TFLITE_LENGTHS}
-TFLITE_FLOAT32_EXPORTS = {
-    length: f"input.export_tflite_float32_{length}" for length in _TFLITE_LENGTHS
-}
-_EXPORT_OPTIONS = {
-    EXPORT: {"max_seq_length": 512},
-    BFLOAT16_EXPORT: {"max_seq_length": 512, "dtype": "bfloat16"},
-    ONNX_EXPORT: {"format": "onnx"},
-    INT8_EXPORT: {"format": "onnx", "quantization": "int8"},
-    INT8_WEIGHTS_EXPORT: {"format": "onnx", "quantization": "int8_weights"},
-    STATIC_INT8_EXPORT: {"format": "onnx", "quantization": "int8", "max_seq_length": 128},
-    **{
-        name: {"max_seq_length": length, "format": "tflite", "quantization": quantization}
-        for quantization, exports in (
-            ("dynamic_int8", TFLITE_EXPORTS),
-            ("none", TFLITE_FLOAT32_EXPORTS),
-        )
-        for length, name in exports.items()
-    },
-}
+TEXT, VOCABULARY = "input.text", "input.vocabulary"
 RECORDS = {length: f"input.records.{length}" for length in (512, 128)}
 _VOCABULARY_SIZES = (30000, 8000)
 
@@ -65,16 +40,6 @@ def vocabulary_path(settings: BenchSettings) -> str:
 def records_path(settings: BenchSettings, length: int) -> str:
     """A folder of packed pretraining records."""
     return str(settings.work / f"records_{length}")
-
-
-def model_path(settings: BenchSettings) -> str:
-    """A classifier of the size albert-base with random weights, in the Hugging Face format."""
-    return str(settings.work / "classifier")
-
-
-def export_path(settings: BenchSettings, name: str = EXPORT) -> str:
-    """The same model as an export: a folder with the versions of a SavedModel, or with files."""
-    return str(settings.work / name.removeprefix("input."))
 
 
 def record_flags(settings: BenchSettings, text: str, length: int) -> dict[str, Any]:
@@ -182,39 +147,6 @@ def make_records(settings: BenchSettings, *, length: int) -> Values:
     return {"bytes": num_bytes, "examples": metadata["counts"]["examples"]}
 
 
-def make_model(settings: BenchSettings) -> Values:
-    """Writes a classifier with random weights."""
-    from albert_tf import AlbertConfig, Tokenizer, save_pretrained
-    from albert_tf.model.heads import AlbertForSequenceClassification
-
-    vocabulary = vocabulary_path(settings)
-    vocab_size = Tokenizer.from_file(vocabulary).vocab_size
-    config = AlbertConfig.from_name("albert-base-v2", vocab_size=vocab_size)
-    model = AlbertForSequenceClassification(config.with_labels(("no", "yes"), "mrpc"), seed=1)
-    save_pretrained(model, model_path(settings), spm_model_file=vocabulary)
-    return {"parameters": model.count_params()}
-
-
-def make_export(settings: BenchSettings, *, name: str) -> Values:
-    """Exports the classifier of `make_model`."""
-    from albert_tf.export import export_model
-
-    path, options = export_path(settings, name), dict(_EXPORT_OPTIONS[name])
-    if name == STATIC_INT8_EXPORT:
-        options["calibration_file"] = _some_lines(settings)
-    export_model(model_path(settings), path, overwrite=True, **options)
-    return {"path": path}
-
-
-def _some_lines(settings: BenchSettings) -> str:
-    """A file with the first lines of the corpus, for calibration."""
-    path = settings.work / "calibration.txt"
-    with open(text_path(settings), "rb") as file:
-        lines = (line.replace(b"\t", b" ") for line in file if line.strip())
-        files.write_bytes(str(path), b"".join(itertools.islice(lines, 64)))
-    return str(path)
-
-
 @contextlib.contextmanager
 def _made(path: str) -> Iterator[str]:
     """A temporary path to write to; its file is moved to `path` when it is complete."""
@@ -233,10 +165,5 @@ INPUTS = (
             inputs=(TEXT, VOCABULARY),
         )
         for length, name in RECORDS.items()
-    ),
-    Measurement(MODEL, make_model, inputs=(VOCABULARY,)),
-    *(
-        Measurement(name, functools.partial(make_export, name=name), inputs=(TEXT, MODEL))
-        for name in _EXPORT_OPTIONS
     ),
 )

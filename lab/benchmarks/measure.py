@@ -62,12 +62,6 @@ class BenchSettings(Settings):
     spm_model_file: str = setting(
         "", "SentencePiece model; empty trains one on the corpus.", input_path=True
     )
-    original_dir: str = setting(
-        "",
-        "Folder with create_pretraining_data.py and tokenization.py of google-research/albert, which are measured for"
-        " comparison; if empty, a time that was measured once is used.",
-        input_path=True,
-    )
     only: str = setting(
         "", "Measurements to make, by name or beginning of the name, separated by commas."
     )
@@ -102,12 +96,10 @@ class BenchSettings(Settings):
 
 @dataclasses.dataclass(frozen=True)
 class Measurement:
-    """Something that can be measured; it is left out without the modules and settings that it needs."""
+    """Something that can be measured."""
 
     name: str  # in results and for --only; its parts are separated by dots
     function: Callable[[BenchSettings], Values]
-    needs: tuple[str, ...] = ()  # modules
-    flags: tuple[str, ...] = ()  # settings
     inputs: tuple[str, ...] = ()  # names of data that must exist before (`inputs.py`)
     in_quick: bool = False  # whether it is part of --quick
     limit_seconds: float = 240.0  # time after which its process is killed

@@ -23,17 +23,6 @@ from lab.benchmarks.inputs import (
 )
 from lab.benchmarks.measure import BenchSettings, Measurement, Values
 
-# The original's script under TensorFlow 1 on two cores: 5 MB of Wikipedia at --dupe_factor=10, length 512 and 77
-# predictions, measured once on another machine. Used for comparison without --original_dir.
-ORIGINAL = {
-    "megabytes": 5.0,
-    "dupe_factor": 10,
-    "length": 512,
-    "seconds": 130.0,
-    "examples_a_second": 40_777 / 130,
-    "all_processes_bytes": 1_200_000_000,
-}
-
 
 def prepare(
     settings: BenchSettings,
@@ -80,31 +69,6 @@ def prepare(
     }
 
 
-def prepare_by_original(settings: BenchSettings, *, megabytes: float, dupe_factor: int) -> Values:
-    """Runs the original's create_pretraining_data.py once on the same text, with this environment's TensorFlow.
-
-    Returns:
-      See `prepare`.
-    """
-    from albert_tf.data.record_set import find_records  # imports TensorFlow
-
-    text, passes = cut_text(settings, megabytes)
-    output = settings.work / "original.tfrecord"
-    flags = record_flags(settings, text, ORIGINAL["length"])
-    flags["vocab_file"] = flags["spm_model_file"]  # required, but not used with --spm_model_file
-    flags |= {"dupe_factor": dupe_factor, "output_file": output}
-    program = os.path.join(settings.original_dir, "create_pretraining_data.py")
-    peaks = []
-    timing = measure.repeated(
-        lambda: peaks.append(_memory_of_run(program, **flags)), 0, warm_up=0, least=1, most=1
-    )
-    examples = find_records(str(output), "output_file").num_examples
-    record_bytes = os.path.getsize(output)
-    os.remove(output)
-    work = {"num_workers": 1, "passes_of_corpus": passes, "record_bytes": record_bytes}
-    return {**_values(timing, flags, examples, max(peaks)), **work}
-
-
 def _values(timing: Values, flags: Mapping[str, Any], examples: int, num_bytes: int) -> Values:
     """The values that are reported for both programs."""
     text_bytes, seconds = os.path.getsize(flags["input_file"]), timing["median"]
@@ -141,21 +105,6 @@ def _measurement(name: str, in_quick: bool = False, **work) -> Measurement:
     return Measurement(f"preparation.{name}", function, inputs=inputs, in_quick=in_quick)
 
 
-# Megabytes of text on which the programs are compared, by --dupe_factor.
-COMPARED = {10: ORIGINAL["megabytes"], 1: 25}
-
-
-def _original(dupe_factor: int) -> Measurement:
-    work = {"megabytes": COMPARED[dupe_factor], "dupe_factor": dupe_factor}
-    return Measurement(
-        f"preparation.original.dupe_{dupe_factor}",
-        functools.partial(prepare_by_original, **work),
-        flags=("original_dir",),
-        inputs=(TEXT, VOCABULARY),
-        limit_seconds=900,
-    )
-
-
 def sentencepiece(settings: BenchSettings) -> Values:
     """Rate at which SentencePiece alone tokenizes clean sentences, on one core.
 
@@ -176,9 +125,8 @@ def sentencepiece(settings: BenchSettings) -> Values:
 
 MEASUREMENTS = (
     Measurement("sentencepiece", sentencepiece, inputs=(TEXT, VOCABULARY), in_quick=True),
-    _measurement("dupe_10", True, megabytes=COMPARED[10], dupe_factor=10),
+    _measurement("dupe_10", True, megabytes=5, dupe_factor=10),
     _measurement("dupe_1", True, megabytes=25, dupe_factor=1, quick_megabytes=5),
-    *map(_original, COMPARED),
     *(_measurement(f"corpus.{size}MB", megabytes=size, dupe_factor=1) for size in (1, 5, 60)),
     *(_measurement(f"length.{n}", megabytes=25, dupe_factor=1, length=n) for n in (128, 256)),
     _measurement("workers.1", megabytes=25, dupe_factor=1, num_workers=1),

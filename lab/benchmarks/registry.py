@@ -10,13 +10,12 @@ import sys
 
 from albert_tf.core import files
 from albert_tf.core.errors import UserError
-from lab.benchmarks import engines, inputs, measure, preparation, training_step
+from lab.benchmarks import inputs, measure, preparation, training_step
 from lab.benchmarks.measure import Measurement
 
 MEASUREMENTS: tuple[Measurement, ...] = (
     *training_step.STEPS,
     *preparation.MEASUREMENTS,
-    *engines.MEASUREMENTS,
     *training_step.MEMORY,
 )
 

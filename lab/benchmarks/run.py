@@ -1,6 +1,6 @@
-"""Makes all measurements, one process after the other, and writes a table, a plot and the numbers.
+"""Makes all measurements, one process after the other, and writes a table and the numbers.
 
-    python -m lab.benchmarks.run --quick --only=training_step,inference.ours
+    python -m lab.benchmarks.run --quick --only=training_step
     python -m lab.benchmarks.run --resume
 
 `make bench` and `make bench-quick` install what it needs and run it. README.md describes the measurements.
@@ -8,13 +8,12 @@
 
 import datetime
 import importlib.metadata
-import importlib.util
 import json
 import os
 import pathlib
 import platform
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import psutil
@@ -30,8 +29,7 @@ RESULTS_FILE = "results.json"
 _MUST_BE_EQUAL = ("quick", "text_file", "spm_model_file")  # to resume a run
 _PACKAGES = (
     *("albert-tf", "tensorflow", "tf-keras", "tf-models-official", "tensorflow-text", "numpy"),
-    *("numba", "sentencepiece", "ai-edge-litert", "onnxruntime", "openvino", "torch"),
-    *("transformers", "keras-hub", "keras"),
+    *("numba", "sentencepiece"),
 )
 
 
@@ -54,9 +52,10 @@ def main(settings: BenchSettings) -> None:
         print(f"{result['status']}, {spent:.0f} s {result.get('reason', '')}".strip(), flush=True)
     folder.add_seconds(time.monotonic() - start)
     # Imported here, so that this process is still small while others are measured.
-    from lab.benchmarks import report
+    from lab.report import benchmark_table
 
-    report.write(folder.path)
+    lines = benchmark_table(files.read_json(str(folder.path / RESULTS_FILE)))
+    files.write_bytes(str(folder.path / "table.md"), ("\n".join(lines) + "\n").encode())
     print(f"{folder.path}/table.md: {time.monotonic() - start:.0f} s")
 
 
@@ -80,11 +79,6 @@ def _measured(
     measurement: Measurement, settings: BenchSettings, folder: "ResultsFolder", seconds_left: float
 ) -> dict[str, Any]:
     """The result of a measurement, or the reason why there is none."""
-    if missing := [name for name in measurement.needs if not importlib.util.find_spec(name)]:
-        reason = f"{', '.join(missing)} is not installed (make peers)"
-        return {"status": "left out", "reason": reason}
-    if absent := [name for name in measurement.flags if not getattr(settings, name)]:
-        return {"status": "left out", "reason": f"--{absent[0]} is not given"}
     if seconds_left <= 0:
         return {"status": "not run", "reason": "the time was over (--max_minutes)"}
     for name in measurement.inputs:
@@ -176,18 +170,6 @@ def make_input(
     if result["status"] == "done":
         files.write_bytes(str(done), json.dumps(result).encode())
     return result
-
-
-def make_inputs(names: Iterable[str], settings: BenchSettings) -> None:
-    """Makes data for a program of its own.
-
-    Raises:
-      UserError: this fails.
-    """
-    for name in dict.fromkeys(names):
-        made = make_input(registry.find(name), settings)
-        if made["status"] != "done":
-            raise UserError(f"{name}: {made['reason']}")
 
 
 def machine() -> dict[str, Any]:

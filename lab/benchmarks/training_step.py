@@ -1,8 +1,6 @@
-"""Time and memory of a pretraining step, ours and other libraries': forward, backward, clipping, optimizer.
+"""Time and memory of a pretraining step: forward, backward, clipping, optimizer.
 
-Every library gets the same batch of random tokens without padding, the same sizes, no dropout (ALBERT version 2) and
-clipping to a global norm of 1, and is used as its documentation recommends. README.md lists the differences.
-Our step is also timed with packed rows of the corpus.
+The batch has random tokens without padding, or packed rows of the corpus; there is no dropout (ALBERT version 2).
 """
 
 import contextlib
@@ -20,18 +18,15 @@ from albert_tf.core import files
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.pretraining.settings import PretrainingConfig
 from albert_tf.training.settings import OptimizerConfig, RunConfig
-from lab.benchmarks import libraries, measure
+from lab.benchmarks import measure
 from lab.benchmarks.inputs import RECORDS, predictions_of, records_path
-from lab.benchmarks.libraries import NEEDS
 from lab.benchmarks.measure import BenchSettings, Measurement, Values
 from lab.flops import example_flops
 
 PRECISIONS = ("float32", "bfloat16")
-_LEARNING_RATE = 1e-4
 _NUM_EXAMPLES = 64  # number of examples in our records
 PACKED = "ours_packed"
-# The implementations of a step of base's size.
-WHO = ("ours", PACKED, *(name for name in NEEDS if name != "ours"))
+WHO = ("ours", PACKED)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,15 +92,8 @@ def measure_step(
       mean.
     """
     records = _PackedRecords.of(settings, step) if step.who == PACKED else None
-    makers = {
-        "ours": our_step,
-        PACKED: functools.partial(our_step, records=records),
-        "model_garden": model_garden_step,
-        "transformers": transformers_step,
-        "keras_hub": keras_hub_step,
-    }
     rows, products, product_flops = step.batch * step.length, None, 0
-    with makers[step.who](step) as call:
+    with our_step(step, records) as call:
         start_bytes = psutil.Process().memory_info().rss
         if step.who == "ours" and step.model == "albert-base-v2":
             products, product_flops = layer_products(step.config, rows, step.precision)
@@ -212,102 +200,13 @@ def make_trainer(make_task: Callable, run: RunConfig, optimizer: OptimizerConfig
         return Trainer(start_run(make_task(), run, optimizer))
 
 
-# --- Other libraries ---
-
-
-@contextlib.contextmanager
-def model_garden_step(step: Step) -> Iterator[Callable[[], None]]:
-    """TF Model Garden's AlbertEncoder in its pretraining model, with its AdamW (which clips), in a tf.function."""
-    import tensorflow as tf
-    from official.modeling.optimization import legacy_adamw
-    from official.nlp.modeling import layers, models
-
-    if step.precision == "bfloat16":
-        import tf_keras
-
-        tf_keras.mixed_precision.set_global_policy(step.dtype_policy)
-    head = layers.ClassificationHead(
-        inner_dim=step.config.hidden_size, num_classes=2, dropout_rate=0.0, name="next_sentence"
-    )
-    model = models.BertPretrainerV2(
-        libraries.model_garden_encoder(step.config),
-        mlm_activation=libraries.gelu,
-        classification_heads=[head],
-    )
-    optimizer = legacy_adamw.AdamWeightDecay(
-        _LEARNING_RATE,
-        weight_decay_rate=0.01,
-        exclude_from_weight_decay=["LayerNorm", "layer_norm", "bias"],
-        gradient_clip_norm=1.0,
-    )
-    features = {name: tf.constant(value) for name, value in features_of(step, step.batch).items()}
-    inputs = libraries.model_garden_inputs(features)
-    inputs["masked_lm_positions"] = features["masked_lm_positions"]
-    order = features["next_sentence_labels"][:, 0]
-    labels = {"mlm_logits": features["masked_lm_ids"], "next_sentence": order}
-    cross_entropy = tf.nn.sparse_softmax_cross_entropy_with_logits
-
-    @tf.function
-    def train_step() -> tf.Tensor:
-        with tf.GradientTape() as tape:
-            outputs = model(inputs, training=True)
-            losses = [
-                cross_entropy(targets, tf.cast(outputs[name], tf.float32))
-                for name, targets in labels.items()
-            ]
-            loss = tf.add_n(list(map(tf.reduce_mean, losses)))
-        gradients = tape.gradient(loss, model.trainable_variables)
-        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
-        return loss
-
-    yield lambda: train_step().numpy()
-
-
-@contextlib.contextmanager
-def transformers_step(step: Step) -> Iterator[Callable[[], None]]:
-    """transformers' AlbertForPreTraining with PyTorch's AdamW; bfloat16 by autocast."""
-    train = libraries.transformers_training(
-        "AlbertForPreTraining", step.config, learning_rate=_LEARNING_RATE, precision=step.precision
-    )
-    features = features_of(step, step.batch)
-    labels = np.full((step.batch, step.length), -100)
-    positions, ids = features["masked_lm_positions"], features["masked_lm_ids"]
-    np.put_along_axis(labels, positions, ids, axis=1)
-    order = features["next_sentence_labels"][:, 0]
-    targets = {"labels": labels, "sentence_order_label": order}
-    targets = {name: libraries.torch_integers(value) for name, value in targets.items()}
-    yield functools.partial(train, {**libraries.transformers_inputs(features), **targets})
-
-
-@contextlib.contextmanager
-def keras_hub_step(step: Step) -> Iterator[Callable[[], None]]:
-    """keras-hub's AlbertMaskedLM with Keras' AdamW through `train_on_batch`; it has no sentence-order head."""
-    import keras_hub
-
-    keras = __import__("keras")  # Keras 3, which the rest of the project must not import
-    backbone = libraries.keras_hub_backbone(step.config, step.dtype_policy)
-    model = keras_hub.models.AlbertMaskedLM(backbone)
-    model.compile(
-        optimizer=keras.optimizers.AdamW(_LEARNING_RATE, weight_decay=0.01, global_clipnorm=1.0),
-        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        jit_compile=False,  # XLA's matrix products are slower on a processor
-    )
-    features = features_of(step, step.batch)
-    inputs = {
-        **libraries.keras_hub_inputs(features),
-        "mask_positions": features["masked_lm_positions"],
-    }
-    yield lambda: np.asarray(model.train_on_batch(inputs, features["masked_lm_ids"]))
-
-
 # --- What is measured ---
 
 
 def _measurement(name: str, step: Step, in_quick: bool = False, **options) -> Measurement:
     function = functools.partial(measure_step, step=step, **options)
     inputs = (RECORDS[step.length],) if step.who == PACKED else ()
-    needs = NEEDS.get(step.who, ())
-    return Measurement(name, function, needs=needs, inputs=inputs, in_quick=in_quick)
+    return Measurement(name, function, inputs=inputs, in_quick=in_quick)
 
 
 STEPS = tuple(
@@ -315,7 +214,6 @@ STEPS = tuple(
         f"training_step.{batch}x{length}.{precision}.{who}",
         Step(who, batch=batch, length=length, precision=precision),
         in_quick=batch == 16 and (precision == "float32" or who == "ours"),
-        least=3 if who in ("ours", PACKED) else 2,
     )
     for batch, length in ((8, 512), (16, 128))
     for precision in PRECISIONS
@@ -326,14 +224,13 @@ STEPS = tuple(
 _SIZES = (("large", 1, 512), ("xxlarge", 1, 128))
 
 
-def _memory(size: str, batch: int, length: int, who: str, recompute: bool = False) -> Measurement:
-    name = f"memory.{size}.{batch}x{length}.{who}{'_recomputed' if recompute else ''}"
-    step = Step(who, f"albert-{size}-v2", batch, length, recompute=recompute)
+def _memory(size: str, batch: int, length: int, recompute: bool) -> Measurement:
+    name = f"memory.{size}.{batch}x{length}.ours{'_recomputed' if recompute else ''}"
+    step = Step("ours", f"albert-{size}-v2", batch, length, recompute=recompute)
     return _measurement(name, step, effort=0, least=1)
 
 
-_WHO = (("ours", False), ("ours", True), ("model_garden", False), ("transformers", False))
 MEMORY = (
-    _memory("base", 8, 512, "ours", recompute=True),
-    *(_memory(*size, who, recompute) for size in _SIZES for who, recompute in _WHO),
+    _memory("base", 8, 512, recompute=True),
+    *(_memory(*size, recompute) for size in _SIZES for recompute in (False, True)),
 )

@@ -208,7 +208,7 @@ def report(settings: ReportSettings) -> None:
 
     python -m lab.experiments report --results_dir=my_results
     """
-    from lab.experiments.report import write_report
+    from lab.report import write_report
 
     print(write_report(settings.chosen(), settings.chosen_scales(), settings.results_dir))
 

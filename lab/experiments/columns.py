@@ -57,24 +57,6 @@ def _average(result: Result) -> Values:
     return (statistics.fmean(map(statistics.fmean, cells)),) if all(cells) else ()
 
 
-def _time_saved(task: str) -> Callable[[Result], Values]:
-    """A getter of the largest share of time, in percent, that patience saves with at least the score of all layers."""
-
-    def values(result: Result) -> Values:
-        points = result["measures"].get(f"early exit {task}") or ()
-        full = [each for each in points if not each["patience"]][-1:]
-        return tuple(
-            max(
-                100 * (1 - each["milliseconds"] / whole["milliseconds"])
-                for each in points
-                if each["score"] >= whole["score"] and (each["patience"] or each is whole)
-            )
-            for whole in full
-        )
-
-    return values
-
-
 def _layer(kind: str, which: Callable, least: int = 1) -> Callable[[Result], Values]:
     """A getter of a number computed from those of all layers, if there are at least `least`."""
 
@@ -121,7 +103,6 @@ COLUMNS = {
     ),
     "minutes": Column("minutes", _at("pretraining", "minutes")),
     "steps": Column("steps", _at("pretraining", "steps"), 0),
-    "time_saved": Column("SST-2, % of time saved by patience without loss", _time_saved("sst2")),
     "distance_first": Column("L2, first layer", _layer("l2_distance", lambda values: values[0])),
     "distance_last": Column("L2, last layer", _layer("l2_distance", lambda values: values[-1])),
     "degrees_first": Column("degrees, first layer", _layer("degrees", lambda values: values[0])),

@@ -30,7 +30,7 @@ from lab.experiments.columns import COLUMNS, TABLE_TASKS
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 DEFINITIONS, SCALES = (os.path.join(FOLDER, name) for name in ("definitions", "scales"))
 
-MEASURES = ("parameters", "speed", "intrinsic", "layer_changes", "tasks", "early_exit")
+MEASURES = ("parameters", "speed", "intrinsic", "layer_changes", "tasks")
 UNTRAINED = ("parameters", "speed")  # measures that need no trained model
 TASKS = tuple(registry.preset_rows("paper"))  # the tasks for which the paper has settings
 # In a claim, replaces a row or a number: the score if the most frequent answer is given to all examples.

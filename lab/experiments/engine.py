@@ -19,7 +19,7 @@ from albert_tf.core.errors import UserError
 from albert_tf.core.workers import num_cores
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.heads import AlbertForPreTraining
-from lab.experiments import early_exit, intrinsic, layer_changes, training
+from lab.experiments import intrinsic, layer_changes, training
 from lab.experiments.columns import PROBE_COLUMNS
 from lab.experiments.declarations import FOLDER, MEASURES, PAPER_SIZES, UNTRAINED, Experiment, Row
 from lab.experiments.preparation import Workspace, key_of, locked
@@ -143,8 +143,6 @@ class Engine:
             if task in chosen:
                 measure = training.ensemble if trained.row.ensemble_of else training.fine_tune
                 functions[f"task {task}"] = functools.partial(measure, trained, task)
-        for task in sorted(chosen) if "early_exit" in wanted else ():
-            functions[f"early exit {task}"] = functools.partial(early_exit.measure, trained, task)
         return functions
 
     # --- Measures ---

@@ -1,4 +1,4 @@
-r"""Fine-tunes a model on small tasks with several seeds, and compares it with baselines.
+r"""Fine-tunes a model on small tasks with several seeds, and, for comparison, random weights.
 
     python -m lab.small_tasks --model=runs/mine --data_dir=data --output_dir=small --num_runs=5
     python -m lab.small_tasks --model=runs/zh --data_dir=data --output_dir=small_zh --random \
@@ -8,8 +8,8 @@ After each task it writes results.json and table.md to --output_dir. A finished 
 interrupted one is continued, so the same command continues after a kill. If a run fails, the others are still made.
 
 --data_dir contains glue/ (parts of large tasks in glue_partial/), squad/{train,dev}-v1.1.json, race/,
-tagging/{wnut17,msra_zh}/{train,dev}.conll, chinese/, packages/ (from demo.py) and text/gutenberg/, as far as the tasks
-need them. Without SQuAD's training file, its development file is split by article.
+tagging/{wnut17,msra_zh}/{train,dev}.conll, chinese/ and packages/ (from demo.py), as far as the tasks need
+them. Without SQuAD's training file, its development file is split by article.
 """
 
 import dataclasses
@@ -27,7 +27,8 @@ from albert_tf.core import files, flags
 from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings, setting
 from lab.machine import commit, processor_name
-from lab.small_tasks import data, report
+from lab.report import small_tasks_table
+from lab.small_tasks import data
 from lab.small_tasks.tasks import GROUPS, TASKS, chosen
 
 _PER_TASK = "One value for all tasks, TASK=VALUE for one, or several of these separated by commas"
@@ -40,7 +41,8 @@ class SmallTasksSettings(Settings):
 
     model: str = setting(
         "",
-        "The pretrained model: a folder of a model or run, or a checkpoint; empty runs only baselines.",
+        "The pretrained model: a folder of a model or run, or a checkpoint.",
+        required=True,
     )
     data_dir: str = setting("", "Folder of the data.", required=True, input_path=True)
     output_dir: str = setting("", "Folder of runs and results.", required=True)
@@ -51,7 +53,6 @@ class SmallTasksSettings(Settings):
     num_runs: int = setting(3, "Number of seeds.", minimum=1)
     seed: int = setting(1, "The first seed.", minimum=0)
     random: bool = setting(False, "Whether to train also from random weights.")
-    baselines: bool = setting(True, "Whether to run the baselines.")
     learning_rate: str = setting(
         "",
         f"Peak learning rate. {_PER_TASK}; a value for all leaves out tasks of entities, whose default is 5e-3 with"
@@ -126,13 +127,6 @@ class Runs:
             several = {"output_dir": folder, "num_runs": number, "seed": first}
             single = {"output_dir": seeds[0], "seed": first}
             self._run(task.program, {**values, **(several if number > 1 else single)}, folder)
-        if test_file := data.get("test_file"):
-            for seed in seeds:
-                if not (seed / "test" / "results.json").exists():
-                    test = {"eval_file": test_file, "init_checkpoint": seed, "do_train": "false"}
-                    self._run(
-                        task.program, {**task.flags, **test, "output_dir": seed / "test"}, folder
-                    )
 
     def _flags(self, name: str, kind: str, data: Mapping[str, str]) -> dict[str, object]:
         """The flags of a task's program, without seeds and output folder."""
@@ -142,7 +136,7 @@ class Runs:
         of_all = not task.optimizer
         values: dict[str, object] = {
             **task.flags,
-            **{flag: path for flag, path in data.items() if flag != "test_file"},
+            **data,
             **self._start(kind),
             "max_seq_length": length,
             **{flag: int(share * length) for flag, share in task.shares.items()},
@@ -178,8 +172,7 @@ class Runs:
     def _run(self, program: str, values: Mapping[str, object], folder: pathlib.Path) -> None:
         """Runs a program; its output is in log.txt."""
         command = [program, *_as_flags(values)]
-        if "do_train" not in values:
-            command += shlex.split(self._settings.program_flags)
+        command += shlex.split(self._settings.program_flags)
         print(f"$ python {shlex.join(command)}", flush=True)
         log = folder / "log.txt"
         with log.open("a") as output:
@@ -195,20 +188,29 @@ class Runs:
             lines = log.read_text(errors="replace").strip().splitlines() or [""]
             raise UserError(f"{program} failed: {lines[-1][:300]} ({log})")
 
-    def add_baselines(self, name: str, data: Mapping[str, str]) -> None:
-        """Runs the baselines of a task that have no scores yet."""
-        path = self._folder / "baselines" / f"{name}.json"
-        scores = files.read_json(str(path)) if path.exists() else {}
-        for baseline in TASKS[name].baselines:
-            if baseline.__name__ not in scores:
-                print(f"{name}: {baseline.__name__}", flush=True)
-                if found := baseline({**TASKS[name].flags, **data}):
-                    scores[baseline.__name__] = found
-        files.write_bytes(str(path), json.dumps(scores, indent=1).encode())
-
 
 def _as_flags(values: Mapping[str, object]) -> list[str]:
     return [f"--{name}={value}" for name, value in values.items()]
+
+
+def write(folder: pathlib.Path, about: Mapping[str, Any]) -> list[str]:
+    """Writes results.json and table.md of all finished runs; returns the lines of the table. Scores are in percent."""
+    results: dict[str, dict[str, Any]] = {}
+    for name, task in TASKS.items():
+        for kind in ("random", "model"):
+            for path in sorted((folder / "runs" / name / kind).glob("seed_*/results.json")):
+                found = files.read_json(str(path))
+                scale = 1 if task.in_percent else 100
+                scores = {key: round(scale * value, 3) for key, value in found["eval"].items()}
+                run = {"seed": int(path.parent.name.removeprefix("seed_")), "eval": scores}
+                known = ("num_parameters", "step", "seconds", "collapsed")
+                run |= {key: found[key] for key in known if key in found}
+                results.setdefault(name, {"metrics": task.metrics}).setdefault(kind, []).append(run)
+    content = json.dumps({**about, "tasks": results}, indent=1)
+    files.write_bytes(str(folder / "results.json"), f"{content}\n".encode())
+    lines = small_tasks_table(results)
+    files.write_bytes(str(folder / "table.md"), ("\n".join(lines) + "\n").encode())
+    return lines
 
 
 def main(settings: SmallTasksSettings) -> None:
@@ -218,21 +220,18 @@ def main(settings: SmallTasksSettings) -> None:
     if model and ":" not in model:  # not a name on the hub
         model = str(pathlib.Path(model).resolve())
     runs = Runs(dataclasses.replace(settings, model=model))
-    kinds = ["model", "random"][: 1 + settings.random] if model else []
+    kinds = ["model", "random"][: 1 + settings.random]
     about = {"model": model, "commit": commit("."), "processor": processor_name()}
     failed = []
     for name in chosen(settings.tasks):
         try:
             paths = TASKS[name].files(data_dir, folder / "data" / name)
-            if settings.baselines:
-                runs.add_baselines(name, paths)
             for kind in kinds:
                 runs.fine_tune(name, kind, paths)
         except UserError as error:
             failed.append(f"{name}: {error}")
             print(f"FAILED {failed[-1]}", file=sys.stderr, flush=True)
-        report.write(folder, about)
-    print((folder / report.TABLE_FILE).read_text())
+        print("\n".join(write(folder, about)))
     if failed:
         raise UserError(f"{len(failed)} tasks failed; the first: {failed[0]}")
 

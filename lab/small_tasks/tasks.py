@@ -1,11 +1,10 @@
-"""The small tasks: for each its files, program, settings, metrics and baselines. A new task is one entry."""
+"""The small tasks: for each its files, program, settings and metrics. A new task is one entry."""
 
 import dataclasses
 import pathlib
 from collections.abc import Callable, Mapping
 
-from lab.small_tasks import baselines, data
-from lab.small_tasks.baselines import Baseline
+from lab.small_tasks import data
 from lab.small_tasks.data import Files
 
 
@@ -19,8 +18,7 @@ class Task:
     epochs: float
     # (--data_dir, folder for new files) -> flags with paths
     files: Callable[[pathlib.Path, pathlib.Path], Files]
-    baselines: tuple[Baseline, ...] = ()
-    flags: Mapping[str, str] = dataclasses.field(default_factory=dict)  # also for the baselines
+    flags: Mapping[str, str] = dataclasses.field(default_factory=dict)
     # Flags, as shares of the length.
     shares: Mapping[str, float] = dataclasses.field(default_factory=dict)
     optimizer: str = ""  # the optimizer and learning rate are the program's if none are given
@@ -29,20 +27,16 @@ class Task:
 
 
 _ACCURACY, _ACCURACY_F1 = ("accuracy",), ("accuracy", "f1")
-_LINEAR = (baselines.majority_class, baselines.linear_on_texts)
 
 
 def _glue(name: str, max_seq_length: int, epochs: float, metrics: tuple[str, ...]) -> Task:
-    own = _LINEAR
-    if name == "STS-B":
-        own = (baselines.similarity_of_pairs, baselines.ridge_on_texts)
-    return Task("run_classifier.py", metrics, max_seq_length, epochs, data.glue(name), own)
+    return Task("run_classifier.py", metrics, max_seq_length, epochs, data.glue(name))
 
 
 def _texts(files: Callable, text: str, label: str, length: int = 128) -> Task:
     flags = {"task_name": "tsv", "text_columns": text, "label_column": label}
     metrics = ("accuracy", "macro_f1")
-    return Task("run_classifier.py", metrics, length, 3, files, _LINEAR, flags)
+    return Task("run_classifier.py", metrics, length, 3, files, flags)
 
 
 def _entities(
@@ -53,23 +47,10 @@ def _entities(
         ("f1", "precision", "recall"),
         *(64, epochs),
         data.files(f"tagging/{name}/train.conll", f"tagging/{name}/dev.conll"),
-        (baselines.linear_on_words, baselines.crf),
         {"word_separator": separator},
         {"doc_stride": 1 / 2},
         optimizer=optimizer,
         learning_rate=learning_rate,
-    )
-
-
-def _entity_types(name: str, separator: str) -> Task:
-    averages = ("micro_average_precision", "macro_average_precision")
-    f1 = ("micro_f1", "macro_f1", "micro_f1_thresholds", "macro_f1_thresholds")
-    flags = {"task_name": "tsv", "text_columns": "text", "label_column": "types"}
-    return Task(
-        *("run_classifier.py", (*averages, *f1), 64, 5),
-        data.entity_types(name, separator),
-        (baselines.label_frequencies, baselines.linear_on_several_labels),
-        {**flags, "label_separator": ","},
     )
 
 
@@ -92,25 +73,20 @@ ENGLISH = {
     "RACE": Task(
         *("run_race.py", ("accuracy", "accuracy_middle", "accuracy_high"), 128, 1),
         data.folder("race"),
-        (baselines.majority_option, baselines.similarity_of_options),
         shares={"max_qa_length": 3 / 8},
     ),
     "WNUT": _entities("wnut17", 10, "space", "adamw", 5e-4),
-    "WNUT-types": _entity_types("wnut17", "space"),
 }
 CHINESE = {
     "ChnSentiCorp": _texts(
         data.files("chinese/ChnSentiCorp/train.tsv", "chinese/ChnSentiCorp/dev.tsv"),
         *("text_a", "label"),
     ),
-    "shopping": _texts(data.shopping, "text", "category"),
     "MSRA": _entities("msra_zh", 4, "none", "lamb", 5e-3),
-    "MSRA-types": _entity_types("msra_zh", "none"),
 }
 # Tasks of docs/results/small_models.md.
 OTHER = {
     "packages": _texts(data.files("packages/train.tsv", "packages/dev.tsv"), "text", "package", 64),
-    "authors": _texts(data.authors, "text", "author", 64),
 }
 TASKS: Mapping[str, Task] = {**ENGLISH, **CHINESE, **OTHER}
 GROUPS = {"english": ENGLISH, "chinese": CHINESE}

@@ -1,4 +1,4 @@
-"""The report: tables with the paper's numbers, verdicts, costs, plots. The engine's JSON files have all numbers."""
+"""The one reporter: JSON files of experiments, benchmarks and small tasks -> Markdown tables and plots."""
 
 import glob
 import json
@@ -8,21 +8,31 @@ import re
 import statistics
 import string
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import cycle
 from typing import Any, NamedTuple
+
+import matplotlib
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from albert_tf.core import files, tables
 from albert_tf.core.errors import UserError
 from lab.experiments import verdicts
 from lab.experiments.columns import COLUMNS, Column, Values, shown
 from lab.experiments.declarations import CHANCE, FOLDER, Claim, Experiment, Row, Scale
-from lab.experiments.plots import draw
 from lab.experiments.recorded import read_result
+
+matplotlib.use("Agg")
 
 PAGE = os.path.join(FOLDER, "page.md")
 NOTES_FILE = "notes.md"  # written by hand, in the folder of the JSON files, and in that of the page
-REPEATED = "repeated"  # folder, in that of the results, of rows that were run a second time
-REPEATED_COLUMNS = {"none": ("parameters",), "seconds": ("masked_lm", "steps")}  # by budget
 CLAIMS = "claim | compared by | here | difference | seeds needed"
+
+
+# --- Experiments: tables ---
 
 
 class Measured(NamedTuple):
@@ -78,8 +88,7 @@ def scale_report(experiments: Sequence[Experiment], scale: Scale, results_dir: s
         sections[text] = measured
     if not sections:
         return ""
-    again = repeats(list(sections.values()), scale, results_dir)
-    return "\n".join([summary(scale, sections.values()), *again, *sections])
+    return "\n".join([summary(scale, sections.values()), *sections])
 
 
 def read_results(experiment: Experiment, scale: Scale, results_dir: str) -> dict[str, list[dict]]:
@@ -122,14 +131,6 @@ def _add_speedups(experiment: Experiment, row: Row, by_row: Mapping[str, list[di
                 result[name] = (speeds[0]["median"] / speeds[1]["median"],)
 
 
-# --- Text ---
-
-
-REPEATS = """These rows were run a second time with the same seed, in an empty work folder. The numbers should be equal.
-Where rows have equal time, they can differ, because each run measures its own speed and chooses its number of steps.
-The spread over seeds, for comparison, is the standard deviation of the row's number."""
-
-
 def summary(scale: Scale, all_measured: Iterable[Measured]) -> str:
     """The scale; all claims with their verdicts; one line for each experiment."""
     words = (verdicts.AGREES, verdicts.DISAGREES, verdicts.TOO_SMALL, verdicts.NOT_RUN)
@@ -168,34 +169,6 @@ def sizes(scale: Scale) -> list[str]:
     lines = tables.table("setting | value; sizes: the paper's → here", [*settings, *translated])
     file = f"`{scale.name}.toml` has all settings, and those of single experiments that differ."
     return [*lines, "", file, ""]
-
-
-def repeats(all_measured: Iterable[Measured], scale: Scale, results_dir: str) -> list[str]:
-    """The rows that were run a second time, with their first numbers; empty if there are none."""
-    rows = []
-    for measured in all_measured:
-        experiment = measured.experiment
-        folder = os.path.join(results_dir, REPEATED)
-        again = Measured(experiment, read_results(experiment, scale, folder))
-        first = {(each["row"], each["seed"]): each for each in measured.all_results()}
-        for result in again.all_results():
-            before = first.get((result["row"], result["seed"]))
-            if not before or before["declared"] != result["declared"]:
-                raise UserError(
-                    f"{folder}: {experiment.name}, {result['row']}, seed {result['seed']} repeats no"
-                    " result: expected one with the same settings"
-                )
-            for name in REPEATED_COLUMNS.get(experiment.budget, ("masked_lm",)):
-                column = COLUMNS[name]
-                numbers = [shown(column.values(each), column.digits) for each in (before, result)]
-                seeds = measured.means(result["row"], name).values()
-                spread = f"{statistics.stdev(seeds):,.{column.digits}f}" if len(seeds) > 1 else "-"
-                cells = (experiment.label, result["row"], result["seed"], column.title)
-                rows.append((*cells, *numbers, spread, result["made"]["date"]))
-    if not rows:
-        return []
-    header = "experiment | row | seed | number | first | again | spread over seeds | date"
-    return ["## Repeated from the beginning", "", REPEATS, "", *tables.table(header, rows), ""]
 
 
 def _heading(experiment: Experiment, scale: Scale) -> str:
@@ -362,3 +335,233 @@ def _minutes(results: Iterable[Mapping[str, Any]]) -> float:
     # Results that share a run have equal curves.
     runs = {json.dumps(r["measures"].get("pretraining")): r["minutes"] for r in results}
     return sum(minutes.get("pretraining", 0.0) for minutes in runs.values())
+
+
+# --- Experiments: plots ---
+
+COLORS = ("#1f5fa8", "#c4551d", "#3a7d44", "#7d3a78", "#8a6d1d", "#444444")
+
+matplotlib.rcParams.update(
+    {
+        "axes.spines.right": False,
+        "axes.spines.top": False,
+        "axes.titlesize": 9,
+        "figure.titlesize": 9,
+        "font.size": 9,
+        "grid.alpha": 0.3,
+        "legend.edgecolor": "none",
+        "legend.fontsize": 8,
+        "savefig.dpi": 110,
+    }
+)
+
+
+def new_figure(
+    columns: int, rows: int = 1, *, width: float = 3.2, height: float = 2.8, sharey: bool = False
+) -> tuple[Figure, np.ndarray]:
+    """A figure, `width` and `height` inches per panel, and the panels' `Axes`, [rows, columns]."""
+    size = (max(4.0, width * columns), height * rows)
+    return plt.subplots(
+        rows, columns, figsize=size, layout="constrained", squeeze=False, sharey=sharey
+    )
+
+
+def save(figure: Figure, path: str | os.PathLike) -> None:
+    """Writes a figure and frees its memory."""
+    figure.savefig(path)
+    plt.close(figure)
+
+
+_PANELS_A_LINE = 3
+_DOTS = ("speedup", "masked_lm", "nsp", "sop", "sst2", "nsp_held_out", "sop_held_out")
+# Columns in which our numbers and the paper's fit on one axis.
+_WITH_PAPER = ("nsp", "sop", "speedup")
+
+
+def draw(measured, folder: str) -> str | None:
+    """Draws the plot of an experiment, a `report.Measured`; returns its path, None if there is nothing to draw."""
+    kinds = {"": lambda measured: None, "dots": _dots, "curves": _curves, "layers": _layers}
+    kinds["depths"] = _depths
+    figure = kinds[measured.experiment.plot](measured)
+    if not figure:
+        return None
+    path = os.path.join(folder, "plot.png")
+    save(figure, path)
+    return path
+
+
+def _dots(measured):
+    """Draws a panel per column: dots for seeds, a tick for their mean, a diamond for the paper's number."""
+    columns = [name for name in _DOTS if name in measured.shown_columns()]
+    if not columns:
+        return None
+    lines = math.ceil(len(columns) / _PANELS_A_LINE)
+    height = 1.4 + 0.3 * len(measured.rows)
+    shape = (min(_PANELS_A_LINE, len(columns)), lines)
+    figure, panels = new_figure(*shape, width=3.6, height=height, sharey=True)
+    for axes, name in zip(panels.flat, columns, strict=False):
+        _dots_of_column(axes, measured, name)
+    for axes in panels.flat[len(columns) :]:
+        axes.set_visible(False)
+    return figure
+
+
+def _dots_of_column(axes: Axes, measured, name: str) -> None:
+    title = COLUMNS[name].title
+    for position, row in enumerate(measured.rows):
+        values = [numbers[0] for numbers in measured.values(row, name).values()]
+        if values:
+            axes.plot(values, [position] * len(values), "o", color=COLORS[0], ms=4, alpha=0.8)
+            axes.plot(statistics.fmean(values), position, "|", color=COLORS[0], ms=14, mew=1.5)
+        paper = measured.experiment.row(row).paper.get(name)
+        if name in _WITH_PAPER and paper is not None:
+            axes.plot(paper, position, "D", color=COLORS[1], ms=5, fillstyle="none")
+            title = f"{COLUMNS[name].title} (diamonds: paper)"
+    axes.set_yticks(range(len(measured.rows)), list(measured.rows), fontsize=8)
+    axes.set_ylim(len(measured.rows) - 0.5, -0.5)
+    axes.set_title(title)
+    axes.tick_params(labelsize=8)
+    axes.margins(x=0.12)
+    axes.grid(axis="y")
+
+
+def _curves(measured):
+    """Draws masked-LM accuracy on the development set by step: a color for each row, a line for each seed."""
+    if not any(result["measures"].get("pretraining") for result in measured.all_results()):
+        return None
+    figure, ((axes,),) = new_figure(1, width=6.0, height=3.6)
+    for color, (row, results) in zip(cycle(COLORS), measured.rows.items(), strict=False):
+        for number, result in enumerate(results):
+            lines = result["measures"].get("pretraining", {}).get("evaluation", [])
+            steps = [line["step"] for line in lines]
+            accuracy = [100 * line["masked_lm_accuracy"] for line in lines]
+            label = None if number else row
+            axes.plot(steps, accuracy, "o-", ms=3, lw=1.2, color=color, label=label, alpha=0.8)
+    axes.set(xlabel="step", ylabel="masked-LM accuracy, %", title="development set")
+    axes.legend()
+    return figure
+
+
+def _layers(measured):
+    """Draws L2 distance and angle of every layer; solid for all tokens, dashed for [CLS].
+
+    Points are means over seeds; bars reach from the lowest seed to the highest.
+    """
+    changes_of = {
+        row: changes
+        for row, results in measured.rows.items()
+        if (changes := [c for r in results if (c := r["measures"].get("layer_changes"))])
+    }
+    if not changes_of:
+        return None
+    figure, (panels,) = new_figure(2, width=4.5, height=3.6)
+    titles = {"l2_distance": "L2 distance", "degrees": "angle, degrees"}
+    styles = {"pieces": ("o-", "all tokens"), "cls": ("s--", "[CLS]")}
+    for axes, (kind, title) in zip(panels, titles.items(), strict=True):
+        for color, (row, changes) in zip(cycle(COLORS), changes_of.items(), strict=False):
+            for positions, (style, label) in styles.items():
+                layers = np.array([change[positions][kind] for change in changes])
+                means = layers.mean(0)
+                numbers, bars = (
+                    range(1, len(means) + 1),
+                    (means - layers.min(0), layers.max(0) - means),
+                )
+                look = {"fmt": style, "color": color, "label": f"{row}, {label}", "capsize": 2}
+                axes.errorbar(numbers, means, bars, ms=4, lw=1.2, **look)
+        heading = f"{title} between a layer's input and output"
+        axes.set(xlabel="layer", title=heading, ylim=(0, None))
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    panels[1].legend(loc="lower left")  # where the curves are far above 0
+    return figure
+
+
+def _depths(measured):
+    """Draws SST-2 against layers, a line for each group of rows: a row's group is its name up to the comma."""
+    groups: dict[str, list[tuple[int, float]]] = {}
+    for row, results in measured.rows.items():
+        if scores := measured.means(row, "sst2"):
+            depth = results[0]["declared"]["model"]["num_hidden_layers"]
+            point = (depth, statistics.fmean(scores.values()))
+            groups.setdefault(row.partition(",")[0], []).append(point)
+    if not groups:
+        return None
+    figure, ((axes,),) = new_figure(1, width=4.5, height=3.6)
+    for color, (name, line) in zip(cycle(COLORS), groups.items(), strict=False):
+        axes.plot(*zip(*sorted(line), strict=True), "o-", ms=4, color=color, label=name)
+    axes.set(xlabel="layers", ylabel="SST-2, accuracy, %", title="score by depth")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.legend()
+    return figure
+
+
+# --- Benchmarks ---
+
+
+def number(value: float) -> str:
+    """A number with three significant digits: 0.0123, 4.56, 789, 12,300."""
+    if not value:
+        return "0"
+    digits = 2 - math.floor(math.log10(abs(value)))
+    return f"{round(value, digits):,.{max(0, digits)}f}"
+
+
+_BENCHMARK_COLUMNS = {
+    "examples_a_second": "examples/s",
+    "tokens_of_example": "tokens of an example",
+    "text_bytes_a_second": "bytes of text/s",
+    "bytes_a_second": "bytes/s",
+    "limit": "operations/s of the products alone",
+}
+
+
+def benchmark_table(content: Mapping[str, Any], busy: float = 0.1) -> list[str]:
+    """The lines of a page about the content of a benchmark's results.json; `*`: other programs disturbed it."""
+    machine = content["machine"]
+    versions = ", ".join(f"{name} {version}" for name, version in content["versions"].items())
+    rows = []
+    for name, result in content["measurements"].items():
+        star = "\\*" * ((result.get("others") or 0) > busy)
+        if result["status"] != "done":
+            rows.append((f"`{name}`", f"{result['status']}: {result.get('reason', '')}", "", ""))
+            continue
+        values = result["values"]
+        low, high = (number(values[key]) for key in ("min", "max"))
+        rates = [f"{number(values[k])} {t}" for k, t in _BENCHMARK_COLUMNS.items() if k in values]
+        seconds = f"{number(values['median'])}{star} ({low} to {high})"
+        rows.append((f"`{name}`", seconds, ", ".join(rates), f"{result['peak_bytes'] / 1e9:.2f}"))
+    head = f"{machine['processor']}, {machine['cores']} cores, {machine['system']}; {versions}"
+    return [
+        f"# Speed and memory, {content['date']}",
+        "",
+        f"{head}; commit {content['commit']}. Medians, with minimum and maximum; \\*: other programs took more than"
+        f" {busy:.0%} of the processors; memory is the peak of the process.",
+        "",
+        *tables.table("measurement | seconds | rates | memory, GB", rows),
+    ]
+
+
+# --- Small tasks ---
+
+
+def small_tasks_table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """A row for each task: the median of the runs with their range, from random weights and pretrained."""
+    rows = []
+    for name, result in results.items():
+        cells = []
+        for kind in ("random", "model"):
+            runs = result.get(kind, [])
+            texts = [
+                _median([run["eval"].get(metric) for run in runs]) for metric in result["metrics"]
+            ]
+            cells.append("; ".join(filter(None, texts)))
+        seeds = max(len(result.get(kind, [])) for kind in ("random", "model"))
+        rows.append((name, ", ".join(result["metrics"]), *cells, seeds))
+    return tables.table("task | metrics | random weights | pretrained | seeds", rows)
+
+
+def _median(values: Sequence[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    if not known:
+        return ""
+    spread = f" ({min(known):.1f} to {max(known):.1f})" if len(known) > 1 else ""
+    return f"{statistics.median(known):.1f}{spread}"

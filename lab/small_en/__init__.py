@@ -1,1 +1,0 @@
-"""The small English model: its text, and the commands that pretrain it."""
