@@ -4,21 +4,9 @@ import pytest
 from msgspec.structs import replace
 
 from albert_tf.core.errors import UserError
-from albert_tf.model.heads import AlbertForPreTraining
 from lab.experiments import declarations
-from lab.experiments.__main__ import ExperimentSettings
 from lab.experiments.engine import count_parameters
-from tests.helpers import MICRO, TINY
-
-
-def test_every_table_and_figure_is_there():
-    names = declarations.names_of(declarations.DEFINITIONS)
-    own = ["width_or_sharing_steps", "width_or_sharing_time"]
-    tables = [f"table_{number}" for number in range(1, 14)]
-    assert names == ["any_depth", "any_depth_time", "figure_1", *tables, *own]
-    for name in names[2:]:
-        for row in declarations.read_experiment(name).rows:
-            assert not row.training, (name, row.name)
+from tests.helpers import MICRO
 
 
 @pytest.mark.parametrize("scale", declarations.names_of(declarations.SCALES))
@@ -62,13 +50,6 @@ def test_declared_models_have_the_papers_parameters(name):
         for row in rows
     ]
     assert counted == EXACT[name]
-
-
-def test_counted_parameters_are_the_models():
-    for with_heads in (False, True):
-        model = AlbertForPreTraining(TINY)
-        counted = model if with_heads else model.encoder
-        assert count_parameters(TINY, with_heads=with_heads) == counted.count_params()
 
 
 def test_a_scale_translates_sizes_and_a_row_has_the_last_word():
@@ -139,77 +120,3 @@ def test_what_is_wrong_in_a_file_is_found_when_it_is_read(tmp_path, text, change
         read(str(path))
     message = str(caught.value)
     assert words in message and message.startswith(f"{path}: ") and "\n" not in message
-
-
-def test_unknown_names_are_rejected():
-    with pytest.raises(
-        UserError, match="no such experiment; known are any_depth, any_depth_time, fig"
-    ):
-        declarations.read_experiment("table_99")
-    with pytest.raises(UserError, match="no such scale; known are nano, paper, ratios, shapes"):
-        declarations.read_scale("huge")
-    experiment = declarations.read_experiment("table_5")
-    chosen = ExperimentSettings(experiments="table_5", rows="3; none").chosen_rows(experiment)
-    assert [row.name for row in chosen] == ["SOP", "none"]
-    with pytest.raises(UserError, match="table_5: a row must be one of none, NSP, SOP; got 'orde"):
-        ExperimentSettings(experiments="table_5", rows="order").chosen_rows(experiment)
-
-
-def test_a_scale_can_complete_another(tmp_path):
-    path, other = tmp_path / "mine.toml", tmp_path / "other.toml"
-    other.write_text(MICRO)
-    own = f'''
-based_on = "{other}"
-title = "hours"
-
-[training]
-num_train_steps = 9
-
-[sizes]
-hidden_size = {{ 1024 = 21 }}
-'''
-    path.write_text(own)
-    base, scale = map(declarations.read_scale, (str(other), str(path)))
-    assert (scale.name, scale.title, scale.seeds) == ("mine", "hours", (1, 2))
-    assert scale.training == {**base.training, "num_train_steps": 9}
-    assert scale.sizes == {
-        **base.sizes,
-        "hidden_size": {"1024": 21},
-    }  # an entry is replaced as a whole
-    assert scale.tasks == base.tasks
-
-    path.write_text(own.replace(str(other), "small_cpu"))
-    with pytest.raises(UserError, match="mine.toml: based_on must name a scale that has no based"):
-        declarations.read_scale(str(path))
-
-
-def test_what_a_scale_lacks_for_an_experiment_is_found_before_it_is_run(micro):
-    scale, experiment = micro
-    declarations.check_fits(experiment, scale)
-
-    def rejected(words, scale=scale, rows=(), **changes):
-        changed = replace(experiment, **changes)
-        with pytest.raises(UserError, match=words) as caught:
-            declarations.check_fits(changed, scale, (), rows)
-        assert str(caught.value).startswith("scale micro, for mine: ")
-        return changed
-
-    timeless, no_speed = replace(scale, seconds=0), replace(scale, speed={})
-    timed = rejected("expected `seconds` above 0", timeless, budget="seconds")
-    declarations.check_fits(timed, scale)
-    declarations.check_fits(timed, timeless, ["parameters"])
-    rejected(r"expected \[speed\] with num", no_speed, budget="seconds")
-    fast = rejected(r"expected \[speed\] with num", no_speed, measures=("speed", "intrinsic"))
-    declarations.check_fits(fast, no_speed, ["intrinsic"])
-    one, two = experiment.rows
-    started = rejected(r"expected \[tasks.mnli\], which mrpc st", initial_tasks={"mrpc": "mnli"})
-    declarations.check_fits(started, scale, ["intrinsic"])
-
-    # A row that the scale has no sizes for is left out, not rejected, and so is one that starts from it.
-    deep = replace(two, model={"num_hidden_layers": 7})
-    deeper = replace(one, name="deeper", warm_start_from=deep.name)
-    changed = replace(experiment, rows=(one, deep, deeper))
-    declarations.check_fits(changed, scale)
-    assert [row.name for row in changed.rows if scale.has_row(changed, row)] == ["one layer"]
-    counted = replace(changed, budget="none")
-    assert all(scale.has_row(counted, row) for row in counted.rows)

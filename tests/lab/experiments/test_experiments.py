@@ -4,11 +4,7 @@ import contextlib
 import dataclasses
 import io
 import json
-import os
 import pathlib
-import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -19,36 +15,20 @@ from albert_tf.core.errors import UserError
 from albert_tf.model.heads import AlbertForPreTraining
 from albert_tf.tasks.pretraining.task import PretrainingTask
 from albert_tf.training import loop
+from lab import report
 from lab.experiments import (
     columns,
     declarations,
     intrinsic,
     layer_changes,
-    report,
     training,
     verdicts,
 )
-from lab.experiments.engine import Engine, Result, result_path
-from lab.experiments.preparation import Workspace
+from lab.experiments.engine import Engine, result_path
 from lab.experiments.training import Trained
-from tests.helpers import LENGTH, ROOT, TINY, random_features, write_records
+from tests.helpers import LENGTH, TINY, random_features, write_records
 
 # --- Commands ---
-
-
-def test_the_command_line_says_what_is_known():
-    def run(*arguments):
-        command = [sys.executable, "-m", "lab.experiments", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-
-    listed = run("list", "table_4")
-    assert listed.returncode == 0
-    assert " 9  E=128, groups of 6\n" in listed.stdout
-    assert "10  E=128, groups of 4  (not at scale nano)" in listed.stdout
-    wrong = run("run", "table_4", "--rows=all", "--seeds=one")
-    assert wrong.returncode == 2
-    assert "--seeds must be numbers" in wrong.stderr
-    assert run("train").returncode == 2
 
 
 def test_layer_changes_are_those_computed_by_hand(tmp_path):
@@ -78,12 +58,6 @@ def test_layer_changes_are_those_computed_by_hand(tmp_path):
             np.testing.assert_allclose(got, values, rtol=1e-4)
     assert found["examples"] == 9
     assert real.sum() < 9 * LENGTH  # there was padding to leave out
-
-
-def test_roughness_of_known_distances():
-    assert columns.roughness([1.0, 1.0, 1.0]) == 0.0
-    assert columns.roughness([9.0, 5.0, 4.0]) == 0.0
-    assert columns.roughness([1.0, 3.0, 2.0]) == 1.0
 
 
 def test_intrinsic_numbers_of_a_head_that_says_in_order_to_all(tmp_path):
@@ -116,18 +90,6 @@ def test_intrinsic_numbers_of_a_head_that_says_in_order_to_all(tmp_path):
         -(right * weights).sum() / weights.sum(), rel=1e-4
     )
     assert found["masked_pieces"] == int(weights.sum())
-
-
-def test_a_probe_finds_what_is_there():
-    rng = np.random.default_rng(1)
-
-    def examples(number, strength):
-        labels = rng.integers(0, 2, number)
-        pooled = rng.normal(size=(number, 5)) + strength * labels[:, None] * [0, 0, 3, 0, 0]
-        return {"pooled": pooled, "labels": labels}
-
-    assert intrinsic.probe_accuracy(examples(300, 5), examples(200, 5)) > 0.99
-    assert abs(intrinsic.probe_accuracy(examples(300, 0), examples(400, 0)) - 0.5) < 0.1
 
 
 @pytest.fixture(scope="module")
@@ -163,29 +125,6 @@ def test_a_killed_run_goes_on(finished, micro):
     assert measured["steps"] == 8
 
 
-def test_a_row_has_every_measure(finished, micro):
-    _, results_dir, _ = finished
-    for row, layers in ((0, 1), (1, 2)):
-        result = result_of(results_dir, micro, row)
-        measures = result["measures"]
-        assert set(measures) == {
-            *("parameters", "pretraining", "intrinsic", "layer_changes", "task mrpc")
-        }
-        assert measures["task mrpc"] is None  # no data for it
-        assert measures["parameters"]["here_with_heads"] == measures["pretraining"]["parameters"]
-        assert len(measures["layer_changes"]["pieces"]["degrees"]) == layers
-        assert measures["intrinsic"]["development_set"]["race_dir"] == "dev"
-        assert measures["intrinsic"]["examples"]["sop"] == 20
-        assert "sop_probe" in measures["intrinsic"]  # it has a column
-        assert "nsp_probe" not in measures["intrinsic"]
-        assert result["declared"]["model"]["num_hidden_layers"] == layers
-    # One block serves one layer and two: the sizes are equal.
-    assert (
-        result_of(results_dir, micro, 0)["measures"]["parameters"]["here"]
-        == measures["parameters"]["here"]
-    )
-
-
 def test_finished_rows_are_not_run_again(finished, micro):
     engine, results_dir, _ = finished
     _, experiment = micro
@@ -213,45 +152,6 @@ def test_rows_with_equal_settings_share_a_training(workspace, micro):
         Trained(workspace, replace(experiment, budget="seconds"), one, 1).folder,
     ]
     assert len(set(different)) == len(different)
-
-
-def test_two_processes_keep_each_others_measures(tmp_path):
-    path, names = str(tmp_path / "one-seed1.json"), {"row": "one", "seed": 1}
-    about = {**names, "declared": {"model": {"num_hidden_layers": 2}}}
-    one, other = (Result(path, about, str(tmp_path / "lock")) for _ in range(2))
-    one.add("speed", {"median": 3.0}, 0.5)
-    other.add("intrinsic", {"masked_lm_accuracy": 0.2}, 1.5)
-    found = json.loads(pathlib.Path(path).read_text())
-    assert set(found["measures"]) == {"speed", "intrinsic"}
-    assert found["minutes"] == {"speed": 0.5, "intrinsic": 1.5}
-    assert set(other.measures) == {"speed", "intrinsic"}
-    with pytest.raises(UserError, match="was made with model.num_hidden_layers=2, now it is 3"):
-        other_about = {**names, "declared": {"model": {"num_hidden_layers": 3}}}
-        Result(path, other_about, str(tmp_path / "lock"))
-
-
-def test_counting_parameters_needs_no_data(tmp_path):
-    experiment = declarations.read_experiment("table_1")
-    scale = declarations.read_scale("nano")
-    workspace = Workspace(scale, "", str(tmp_path / "work"))
-    run_quietly(Engine(workspace, str(tmp_path)), experiment, experiment.rows[2:3])
-    found = report.Measured(experiment, report.read_results(experiment, scale, str(tmp_path)))
-    assert report.cell(found, experiment.row("ALBERT-base"), "parameters") == "11,683,584 (12)"
-    command = "python -m lab.experiments run table_1 --scale=nano --rows='3'"
-    assert report.costs(found, scale)[-1] == f"    {command}"
-
-
-@pytest.mark.slow
-def test_equal_time_means_a_number_of_steps_that_stays(workspace, micro):
-    _, experiment = micro
-    timed = replace(experiment, budget="seconds")
-    trained = Trained(workspace, timed, experiment.rows[0], 2)
-    steps = trained.run_values()["num_train_steps"]
-    found = json.loads(pathlib.Path(trained.folder, "budget.json").read_text())
-    assert found["num_train_steps"] == steps >= 1
-    assert steps == max(1, int(found["seconds"] * (found["median"] / found["batch"])))
-    assert trained.run_values()["num_train_steps"] == steps
-    assert len(found["examples_per_second"]) == 2  # of three intervals, the first makes graphs
 
 
 def write_result(results_dir, experiment, scale, row: str, seed: int, **content) -> pathlib.Path:
@@ -282,27 +182,6 @@ def run_quietly(engine: Engine, experiment, rows) -> str:
     with contextlib.redirect_stdout(output):
         engine.run(experiment, rows, [1])
     return output.getvalue()
-
-
-def test_a_claim_against_chance_takes_the_share_of_the_most_frequent_answer(tmp_path):
-    table, scale = declarations.read_experiment("table_5"), declarations.read_scale("nano")
-    for seed, accuracy in enumerate((0.527, 0.528, 0.529), 1):
-        numbers = {"nsp_own_head": accuracy, "nsp_commonest": 0.52, "examples": {"nsp": 10_000}}
-        write_result(tmp_path, table, scale, "SOP", seed, measures={"intrinsic": numbers})
-    found = report.Measured(table, report.read_results(table, scale, str(tmp_path)))
-    level = report.chance_of(found, columns.COLUMNS["nsp"])
-    np.testing.assert_allclose(level, (52.0, 0.4996), atol=1e-4)
-    verdict = verdicts_of(found)["SOP's model is above chance on NSP"]
-    assert verdict.word == verdicts.TOO_SMALL and verdict.reason == "+0.8 ± 1.0 (n = 3)"
-
-
-def test_seeds_of_different_settings_are_not_averaged(micro, tmp_path):
-    scale, experiment = micro
-    for seed, precision in ((1, "float32"), (2, "mixed_bfloat16")):
-        declared = {"training": {"mixed_precision": precision}}
-        write_result(tmp_path, experiment, scale, "one layer", seed, declared=declared)
-    with pytest.raises(UserError, match="row 'one layer' were made with different settings"):
-        report.read_results(experiment, scale, str(tmp_path))
 
 
 def test_cells_have_mean_spread_and_the_papers_number(micro):
@@ -370,20 +249,3 @@ def test_the_report_is_made_of_the_files(finished, micro):
     notes.unlink()
     with pytest.raises(UserError, match="no results at scale micro"):
         report.write_report([declarations.read_experiment("table_1")], [scale], results_dir)
-
-
-def test_the_report_shows_what_was_run_again(finished, micro, tmp_path):
-    _, results_dir, _ = finished
-    scale, experiment = micro
-    shutil.copytree(results_dir, tmp_path / "results")
-    own = os.path.join(experiment.name, scale.name, "one-layer-seed1.json")
-    again = tmp_path / "results" / report.REPEATED / own
-    again.parent.mkdir(parents=True)
-    result = json.loads((tmp_path / "results" / own).read_text())
-    result.pop("checksum", None)
-    first = result["measures"]["intrinsic"]["masked_lm_accuracy"]
-    result["measures"]["intrinsic"]["masked_lm_accuracy"] = first + 0.0125
-    again.write_text(json.dumps(result))
-    path = pathlib.Path(report.write_report([experiment], [scale], str(tmp_path / "results")))
-    numbers = f"| one layer | 1 | MLM | {100 * first:.2f} | {100 * first + 1.25:.2f} |"
-    assert numbers in path.read_text() and "| one layer | 1 | steps |" not in path.read_text()

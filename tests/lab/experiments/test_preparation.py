@@ -5,15 +5,10 @@ import pathlib
 import shutil
 
 import pytest
-from msgspec.structs import replace
 
-from albert_tf.core.errors import UserError
 from albert_tf.data.reading import first_batches
 from albert_tf.data.record_set import find_pretraining_records
-from albert_tf.data_prep.pretraining import shards
 from albert_tf.text.tokenizer import Tokenizer
-from lab.experiments import development_set
-from lab.experiments.development_set import IntrinsicSettings, race_passages, squad_passages
 from lab.experiments.preparation import Workspace
 from tests.helpers import documents_in, passage
 
@@ -57,41 +52,6 @@ def test_the_development_set_has_pairs_in_order_from_elsewhere_and_swapped(works
                 assert joined in "".join(whole), (task, label, joined)
 
 
-def test_passages_are_those_of_the_files_each_once(workspace, tmp_path):
-    text = pathlib.Path(workspace.intrinsic(), "passages.txt").read_text()
-    documents = text.strip().split("\n\n")
-    assert len(documents) == 20  # the context that comes twice counts once
-    assert documents[0].splitlines()[:3] == ["aaa uuu.", "aaa vvv.", "aaa www."]
-    common = {"output_dir": str(tmp_path), "spm_model_file": workspace.vocabulary()}
-    wrong = tmp_path / "wrong.json"
-    wrong.write_text('{"data": [1]}')
-    with pytest.raises(UserError, match='expected an object with "paragraphs"'):
-        development_set.make(IntrinsicSettings(squad_file=str(wrong), **common))
-    with pytest.raises(UserError, match="must be given"):
-        IntrinsicSettings(**common)
-
-
-def test_real_passages_are_all_there(real_data):
-    squad = real_data / "squad" / "dev-v1.1.json"
-    assert len(list(squad_passages(str(squad)))) == 2067
-    assert len(list(race_passages(str(real_data / "race" / "dev")))) == 368 + 1021
-
-
-def test_data_is_made_once_for_each_setting(workspace, micro):
-    _, experiment = micro
-    row = experiment.rows[0]
-    folder = workspace.records(row)
-    written = pathlib.Path(folder, "metadata.json").stat().st_mtime_ns
-    assert workspace.records(experiment.rows[1]) == folder
-    assert pathlib.Path(folder, "metadata.json").stat().st_mtime_ns == written
-    nsp = replace(row, data={"sentence_task": "nsp"})
-    assert workspace.records(nsp) != folder
-    with pytest.raises(UserError, match="has no text 'additional'"):
-        workspace.records(replace(row, text="additional"))
-    assert list(workspace.texts) == ["standard"]
-    assert not Workspace(workspace.scale, "", workspace.work_dir).texts
-
-
 @pytest.fixture(scope="module")
 def without_passages(micro, data_dir, tmp_path_factory) -> Workspace:
     """Shared data of a folder that holds text alone."""
@@ -115,71 +75,3 @@ def test_a_probe_is_not_scored_on_what_it_was_fitted_to(without_passages):
         assert dev and probe
         assert not [document for document in dev if document in probe]
         assert sorted(dev + probe) == sorted(held_out)
-
-
-def test_other_text_in_the_same_work_folder_is_refused(without_passages, tmp_path):
-    texts = without_passages.text("standard")
-    data_dir = tmp_path / "data"
-    shutil.copytree(without_passages.data_dir, data_dir)
-    scale, work_dir = without_passages.scale, without_passages.work_dir
-    other = Workspace(scale, str(data_dir), work_dir)
-    assert other.text("standard") == texts  # the same files elsewhere
-
-    def check_refused(name):
-        before = set(pathlib.Path(other.path("text")).iterdir())
-        with pytest.raises(UserError) as caught:
-            other.text("standard")
-        message = str(caught.value)
-        assert message.startswith(f"{other.folder}: its text 'standard' was made of other files")
-        assert f"{name} for one); choose another --work_dir" in message and "\n" not in message
-        assert set(pathlib.Path(other.path("text")).iterdir()) == before
-
-    changed = data_dir / "text" / "7.txt"
-    changed.write_text(changed.read_text() + "More.\n")
-    check_refused("text/7.txt")
-
-
-def test_the_last_quarter_of_squads_development_set_is_for_evaluation(micro, tmp_path):
-    articles = [{"title": title, "paragraphs": []} for title in "abcd"]
-    (tmp_path / "squad").mkdir()
-    dev = tmp_path / "squad" / "dev-v1.1.json"
-    dev.write_text(json.dumps({"version": "1.1", "data": articles}))
-    paths = Workspace(micro[0], str(tmp_path), str(tmp_path / "work")).squad_files("1.1")
-    for name, kept in (("train_file", articles[:3]), ("eval_file", articles[3:])):
-        expected = {"version": "1.1", "data": kept}
-        assert json.loads(pathlib.Path(paths[name]).read_text()) == expected
-
-
-def test_a_killed_command_goes_on(workspace, data_dir, tmp_path, monkeypatch, capsys):
-    squad = tmp_path / "dev.json"
-    shutil.copy(data_dir / "squad" / "dev-v1.1.json", squad)
-    settings = IntrinsicSettings(
-        squad_file=str(squad),
-        spm_model_file=workspace.vocabulary(),
-        output_dir=str(tmp_path / "made"),
-        max_seq_length=24,
-    )
-    make_shard, calls = shards.make_shard, []
-
-    def killed(*arguments):
-        calls.append(arguments)
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return make_shard(*arguments)
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(shards, "make_shard", killed)
-        development_set.make(settings)
-    made = {path: path.stat().st_mtime_ns for path in tmp_path.glob("made/*/*.tfrecord")}
-    assert {path.parent.name for path in made} == {"sop"}
-    capsys.readouterr()
-    counts = development_set.make(settings)
-    assert set(counts) == {"none", "nsp", "sop"} and min(counts.values()) > 10
-    assert all(path.stat().st_mtime_ns == written for path, written in made.items())
-    assert "resuming the run" in capsys.readouterr().err
-    assert sorted(path.name for path in tmp_path.glob("made/passages*")) == ["passages.txt"]
-
-    squad.write_text(squad.read_text().replace("aaa", "bbbb"))
-    with pytest.raises(UserError, match="holds records of another run: --input_file"):
-        development_set.make(settings)
-    assert (tmp_path / "made" / "passages.txt").read_text().startswith("bbbb uuu.\n")

@@ -1,0 +1,46 @@
+"""Steps lowered for a TPU obey the rules, and its compiler takes one where its environment exists."""
+
+import subprocess
+import sys
+
+import pytest
+
+from lab.tools.accelerators import check
+from tests.helpers import ROOT
+
+PYTHON = ROOT / ".venv.accelerators" / "bin" / "python"
+SETTINGS = check.CheckSettings(batch=6, length=16, python=sys.executable)
+
+
+@pytest.mark.parametrize("step", check.STEPS.values(), ids=check.STEPS)
+def test_a_step_has_static_shapes_no_call_of_the_host_and_products_in_bfloat16(step):
+    _, text, features = check.lower(SETTINGS, step)
+    assert check.broken_rules(text) == []
+    assert text.count(" dot(") > 20
+    assert ("all-reduce(" in text) == (step.replicas > 1)
+    assert features == (6 if step.packed else 7)
+
+
+BROKEN = """HloModule broken
+
+ENTRY main {
+  %a = f32[<=8,16]{1,0} parameter(0)
+  %b = f32[16,4]{1,0} parameter(1)
+  ROOT %c = f32[8,4]{1,0} dot(%a, %b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+op: "EagerPyFunc"
+"""
+
+
+def test_a_step_that_breaks_the_rules_is_found():
+    static, host, product = check.broken_rules(BROKEN, least_size=1)
+    assert "not static" in static and "PyFunc" in host and "f32" in product
+
+
+@pytest.mark.rare
+@pytest.mark.skipif(not PYTHON.exists(), reason="needs `make accelerator-check` once")
+def test_the_compiler_takes_every_step_and_recomputation_saves_memory():
+    command = [sys.executable, "-m", "lab.tools.accelerators.check", "--length=128"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("| v5e | ") == len(check.STEPS)
