@@ -117,7 +117,7 @@ class FineTuningRunConfig(RunConfig):
 
 
 # Maximum width D -> peak learning rate of fine-tuning. Up to 384, it was measured (docs/results/small_models.md,
-# small_en.md). Above, larger models collapse at rates that suit smaller models (google-research/albert#197,
+# history.md). Above, larger models collapse at rates that suit smaller models (google-research/albert#197,
 # google-research#151, keras-hub#831).
 _FINE_TUNING_RATES = {512: 3e-4, 768: 3e-5, 1024: 2e-5, 2048: 1e-5, math.inf: 5e-6}
 # From random weights: 3e-4 up to this width, where wider models collapse, then the rate of BERT's pretraining.

@@ -37,7 +37,7 @@ def test_a_step_that_breaks_the_rules_is_found():
     assert "not static" in static and "PyFunc" in host and "f32" in product
 
 
-@pytest.mark.rare
+@pytest.mark.slow
 @pytest.mark.skipif(not PYTHON.exists(), reason="needs `make accelerator-check` once")
 def test_the_compiler_takes_every_step_and_recomputation_saves_memory():
     command = [sys.executable, "-m", "lab.tools.accelerators.check", "--length=128"]
