@@ -63,7 +63,7 @@ def pretrain(tmp_path_factory):
             *(f"--albert_config_file={folder / 'config.json'}", f"--train_batch_size={BATCH}"),
             *(f"--num_train_steps={STEPS + 1}", "--num_warmup_steps=2", "--eval_batch_size=8"),
             *("--learning_rate=0.01", "--log_every_steps=1", f"--stop_after_steps={STEPS}"),
-            *("--max_eval_steps=3", "--optimizer=adamw", "--optimizer_epsilon=0.001", *flags),
+            *("--max_eval_steps=3", *flags),
             f"--output_dir={folder / name}",
         )
         return folder / name
