@@ -16,7 +16,6 @@ import signal
 import statistics
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -170,38 +169,6 @@ def children_seconds() -> float:
     """Seconds of processor time of all finished processes that this one started."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
-
-
-@contextlib.contextmanager
-def memory_of_processes(pid: int) -> Iterator[list[int]]:
-    """Watches the memory of a process and of all processes that it starts.
-
-    Yields:
-      A list with one element, which at the end is the largest number of bytes that all of them used together. Shared
-      pages count once (PSS). It is 0 if the system does not report this.
-    """
-    largest, stop = [0], threading.Event()
-
-    def watch() -> None:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process = psutil.Process(pid)
-            while not stop.wait(0.1):
-                family = [process, *process.children(recursive=True)]
-                largest[0] = max(largest[0], sum(map(_proportional_bytes, family)))
-
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
-    try:
-        yield largest
-    finally:
-        stop.set()
-        thread.join()
-
-
-def _proportional_bytes(process: psutil.Process) -> int:
-    with contextlib.suppress(psutil.Error, AttributeError):  # the process ended, or there is no PSS
-        return process.memory_full_info().pss
-    return 0
 
 
 # --- Outside the process of a measurement ---

@@ -4,20 +4,16 @@ import functools
 import os
 import resource
 import shutil
-import subprocess
-from collections.abc import Mapping
-from typing import Any
 
 from albert_tf.core import files
-from albert_tf.core.errors import UserError
 from albert_tf.core.workers import num_cores
 from lab.benchmarks import measure
 from lab.benchmarks.inputs import (
     TEXT,
     VOCABULARY,
-    command,
     cut_text,
     record_flags,
+    run_module,
     text_path,
     vocabulary_path,
 )
@@ -38,66 +34,42 @@ def prepare(
     Returns:
       The values of `repeated`; `cpu_seconds` of a run; `text_bytes`; `passes_of_corpus`, above 1 if the corpus was
       repeated; `examples`, `record_bytes`, `examples_a_second`, `text_bytes_a_second`; and the peak memory of one
-      process (`process_bytes`) and of all processes together (`all_processes_bytes`).
+      process (`process_bytes`).
     """
     text, passes = cut_text(settings, quick_megabytes if settings.quick else megabytes)
     folder = settings.work / "prepared"
     flags = {**record_flags(settings, text, length), "dupe_factor": dupe_factor}
-    peaks = []
 
     def run(**changes) -> None:
         shutil.rmtree(folder, ignore_errors=True)
-        program = ("-m", "data_prep.create_pretraining_data")
-        peaks.append(_memory_of_run(*program, **{**flags, "output_dir": folder, **changes}))
+        run_module(
+            "data_prep.create_pretraining_data", **{**flags, "output_dir": folder, **changes}
+        )
 
     # Fills numba's cache of compiled functions.
     run(input_file=cut_text(settings, 0.05)[0])
-    peaks.clear()
     flags["num_workers"] = num_workers
     cpu_before = measure.children_seconds()
     timing = measure.repeated(run, settings.seconds, warm_up=0, least=2, most=5)
     cpu_seconds = measure.children_seconds() - cpu_before
     metadata = files.read_json(str(folder / "metadata.json"))
     shutil.rmtree(folder)
-    return {
-        **_values(timing, flags, metadata["counts"]["examples"], max(peaks)),
-        "cpu_seconds": cpu_seconds / timing["repeats"],
-        "num_workers": num_workers or num_cores(),
-        "passes_of_corpus": passes,
-        "record_bytes": sum(shard["bytes"] for shard in metadata["shards"]),
-        "process_bytes": measure.peak_bytes(resource.RUSAGE_CHILDREN),
-    }
-
-
-def _values(timing: Values, flags: Mapping[str, Any], examples: int, num_bytes: int) -> Values:
-    """The values that are reported for both programs."""
-    text_bytes, seconds = os.path.getsize(flags["input_file"]), timing["median"]
+    text_bytes, seconds = os.path.getsize(text), timing["median"]
+    examples = metadata["counts"]["examples"]
     return {
         **timing,
         "text_bytes": text_bytes,
         "examples": examples,
         "examples_a_second": examples / seconds,
         "text_bytes_a_second": text_bytes / seconds,
-        "dupe_factor": flags["dupe_factor"],
-        "length": flags["max_seq_length"],
-        "all_processes_bytes": num_bytes,
+        "dupe_factor": dupe_factor,
+        "length": length,
+        "cpu_seconds": cpu_seconds / timing["repeats"],
+        "num_workers": num_workers or num_cores(),
+        "passes_of_corpus": passes,
+        "record_bytes": sum(shard["bytes"] for shard in metadata["shards"]),
+        "process_bytes": measure.peak_bytes(resource.RUSAGE_CHILDREN),
     }
-
-
-def _memory_of_run(*program: str, **flags: Any) -> int:
-    """Runs a Python program; returns the peak memory of all its processes together, in bytes.
-
-    Raises:
-      UserError: the program fails.
-    """
-    with (
-        subprocess.Popen(command(*program, **flags), stdout=subprocess.DEVNULL) as process,
-        measure.memory_of_processes(process.pid) as most,
-    ):
-        process.wait()
-    if process.returncode:
-        raise UserError(f"create_pretraining_data ended with {process.returncode}")
-    return most[0]
 
 
 def _measurement(name: str, in_quick: bool = False, **work) -> Measurement:
@@ -127,7 +99,5 @@ MEASUREMENTS = (
     Measurement("sentencepiece", sentencepiece, inputs=(TEXT, VOCABULARY), in_quick=True),
     _measurement("dupe_10", True, megabytes=5, dupe_factor=10),
     _measurement("dupe_1", True, megabytes=25, dupe_factor=1, quick_megabytes=5),
-    *(_measurement(f"corpus.{size}MB", megabytes=size, dupe_factor=1) for size in (1, 5, 60)),
-    *(_measurement(f"length.{n}", megabytes=25, dupe_factor=1, length=n) for n in (128, 256)),
     _measurement("workers.1", megabytes=25, dupe_factor=1, num_workers=1),
 )

@@ -91,10 +91,9 @@ def make_program(settings: CheckSettings, step: Step) -> Any:
     from albert_tf.model.heads import AlbertForPreTraining
     from albert_tf.tasks.pretraining.task import PretrainingTask
     from albert_tf.training import optimizers
-    from albert_tf.training.accumulators import Accumulators
     from albert_tf.training.settings import OptimizerConfig, RunConfig
     from albert_tf.training.state import RunState
-    from albert_tf.training.step import Trainer
+    from albert_tf.training.step import Accumulators, Trainer
 
     shapes = feature_shapes(settings, step)
     run = RunConfig(
