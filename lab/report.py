@@ -291,6 +291,8 @@ def costs(measured: Measured, scale: Scale) -> list[str]:
     results = measured.all_results()
     made = [made for r in results for made in (r["made"], *r.get("made_later", {}).values())]
 
+    commands = dict.fromkeys(each["command"] for each in made if "command" in each)
+
     def all_of(name: str) -> str:
         return ", ".join(sorted({str(each[name]) for each in made}))
 
@@ -307,27 +309,8 @@ def costs(measured: Measured, scale: Scale) -> list[str]:
         + f"{all_of('processor')}, cores: {all_of('cores')}; {all_of('date')}; commit {all_of('commit')}."
         + (f" Development set: {dev}." if dev else ""),
         "",
-        *(f"    {command}" for command in _commands(measured, scale, made)),
+        *(f"    {command}" for command in commands),
     ]
-
-
-def _commands(measured: Measured, scale: Scale, made: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The recorded commands; if there are none, the plain command for these rows and seeds."""
-    if recorded := dict.fromkeys(each["command"] for each in made if "command" in each):
-        return list(recorded)
-    experiment = measured.experiment
-    command = f"python -m lab.experiments run {experiment.name} --scale={scale.name}"
-    numbers = [n for n, row in enumerate(experiment.rows, 1) if row.name in measured.rows]
-    if len(numbers) < len(experiment.rows):
-        command += f" --rows='{';'.join(map(str, numbers))}'"
-    if experiment.budget != "none":
-        seeds = sorted({result["seed"] for result in measured.all_results()})
-        command += f" --seeds={','.join(map(str, seeds))} --data_dir=DATA"
-    training = measured.all_results()[0]["declared"].get("training", {})
-    own = scale.training.get("mixed_precision")
-    if (precision := training.get("mixed_precision", own)) != own:
-        command += f" --mixed_precision={precision}"
-    return [command]
 
 
 def _minutes(results: Iterable[Mapping[str, Any]]) -> float:

@@ -9,7 +9,6 @@ import pathlib
 import numpy as np
 import pytest
 import tensorflow as tf
-from msgspec.structs import replace
 
 from albert_tf.core.errors import UserError
 from albert_tf.model.heads import AlbertForPreTraining
@@ -134,26 +133,6 @@ def test_finished_rows_are_not_run_again(finished, micro):
     assert result_of(results_dir, micro, 0) == before
 
 
-def test_rows_with_equal_settings_share_a_training(workspace, micro):
-    _, experiment = micro
-
-    def folder(row, **changes):
-        return Trained(workspace, experiment, replace(row, **changes), 1).folder
-
-    one, two = experiment.rows
-    assert folder(one, name="the same under another name", paper={}) == folder(one)
-    different = [
-        folder(one),
-        folder(two),
-        folder(two, warm_start_from=""),
-        folder(one, data={"sentence_task": "nsp"}),
-        folder(one, steps_factor=2),
-        Trained(workspace, experiment, one, 2).folder,
-        Trained(workspace, replace(experiment, budget="seconds"), one, 1).folder,
-    ]
-    assert len(set(different)) == len(different)
-
-
 def write_result(results_dir, experiment, scale, row: str, seed: int, **content) -> pathlib.Path:
     """Writes the JSON file of a row and seed with some content."""
     path = result_path(str(results_dir), experiment, scale.name, experiment.row(row), seed)
@@ -167,30 +146,12 @@ def verdicts_of(found: report.Measured) -> dict[str, verdicts.Verdict]:
     return {claim.text: report.judge(found, claim) for claim in found.experiment.claims}
 
 
-def made_up(accuracies: tuple[float, ...]) -> list[dict]:
-    """Results with a masked-LM accuracy for each seed."""
-    made = dict.fromkeys(("date", "commit", "processor", "cores"), "x")
-    common = {"made": made, "declared": {}, "minutes": {"pretraining": 3.0}}
-    numbers = [{"masked_lm_accuracy": accuracy, "development_set": {}} for accuracy in accuracies]
-    seeds = enumerate(numbers, 1)
-    return [{**common, "seed": seed, "measures": {"intrinsic": each}} for seed, each in seeds]
-
-
 def run_quietly(engine: Engine, experiment, rows) -> str:
     """Runs rows with the first seed; returns what was printed."""
     output = io.StringIO()
     with contextlib.redirect_stdout(output):
         engine.run(experiment, rows, [1])
     return output.getvalue()
-
-
-def test_cells_have_mean_spread_and_the_papers_number(micro):
-    _, experiment = micro
-    row = experiment.row("one layer")
-    found = report.Measured(experiment, {"one layer": made_up((0.25, 0.27, 0.29))})
-    assert report.cell(found, row, "masked_lm") == "27.00 ± 2.00 (50.0)"
-    assert report.cell(found, row, "sop") == "-"
-    assert columns.shown((88.61, 81.5), 1) == "88.6/81.5"
 
 
 def test_speeds_are_compared_with_the_reference_and_with_the_bert_of_the_same_shape(tmp_path):

@@ -1,16 +1,10 @@
 """What rows share: texts, vocabulary, records and the development set."""
 
-import json
-import pathlib
-import shutil
-
-import pytest
-
 from albert_tf.data.reading import first_batches
 from albert_tf.data.record_set import find_pretraining_records
 from albert_tf.text.tokenizer import Tokenizer
 from lab.experiments.preparation import Workspace
-from tests.helpers import documents_in, passage
+from tests.helpers import passage
 
 
 def sentences_of(workspace: Workspace, task: str) -> list[tuple[int, list[str], list[str]]]:
@@ -50,28 +44,3 @@ def test_the_development_set_has_pairs_in_order_from_elsewhere_and_swapped(works
             if not (task == "nsp" and label):
                 joined = "".join([*first, *second])
                 assert joined in "".join(whole), (task, label, joined)
-
-
-@pytest.fixture(scope="module")
-def without_passages(micro, data_dir, tmp_path_factory) -> Workspace:
-    """Shared data of a folder that holds text alone."""
-    folder = tmp_path_factory.mktemp("text_alone")
-    shutil.copytree(data_dir / "text", folder / "text")
-    return Workspace(micro[0], str(folder), str(tmp_path_factory.mktemp("work")))
-
-
-def source_of(folder: str) -> pathlib.Path:
-    """The text that a folder of records was made of."""
-    metadata = json.loads(pathlib.Path(folder, "metadata.json").read_text())
-    ((path, _),) = (described.values() for described in metadata["input_files"])
-    return pathlib.Path(path)
-
-
-def test_a_probe_is_not_scored_on_what_it_was_fitted_to(without_passages):
-    held_out = documents_in(pathlib.Path(without_passages.text("standard")[1]))
-    for task in ("nsp", "sop"):
-        dev = documents_in(source_of(f"{without_passages.intrinsic()}/{task}"))
-        probe = documents_in(source_of(without_passages.probe(task)))
-        assert dev and probe
-        assert not [document for document in dev if document in probe]
-        assert sorted(dev + probe) == sorted(held_out)
