@@ -87,6 +87,7 @@ def feature_shapes(settings: CheckSettings, step: Step) -> dict[str, tuple[list[
 def make_program(settings: CheckSettings, step: Step) -> Any:
     """A tf.function of the features, in the order of `feature_shapes`, that runs a step of a new model."""
     import tensorflow as tf
+    from albert_tf.training.accumulators import Accumulators
 
     from albert_tf.model.heads import AlbertForPreTraining
     from albert_tf.tasks.pretraining.task import PretrainingTask
