@@ -150,7 +150,9 @@ def check_paths(settings: Settings) -> None:
 
 def help_text(description: str, settings_classes: Sequence[type[Settings]]) -> str:
     """The text of --help: the flags in groups, one for each class; the program's own group, the last, comes first."""
-    lines = [description.strip()]
+    paragraphs = description.strip().split("\n\n")
+    shown = (text if text[:1] == " " else textwrap.fill(text, _WIDTH) for text in paragraphs)
+    lines = ["\n\n".join(shown)]
     for cls in reversed(settings_classes):
         lines += ["", (cls.__doc__ or "").split("\n\n")[0], ""]
         for field in flag_fields(cls):
