@@ -103,8 +103,7 @@ def _folded_embeddings(
     share_V = (frequencies + 1e-9) / np.sum(frequencies + 1e-9)
     normal_VE, scale_V1 = _normed(weights, words + types[0] + positions[:_MOST_POSITIONS].mean(0))
     center_E = share_V @ normal_VE
-    # The root: rare tokens count, too, because a text has few tokens.
-    weighted_VE = (normal_VE - center_E) * np.sqrt(share_V)[:, None] ** 0.5
+    weighted_VE = (normal_VE - center_E) * share_V[:, None] ** 0.25  # the root: rare tokens count
     _, _, components = np.linalg.svd(weighted_VE, full_matrices=False)
     base_EO = components[: config.embedding_size].T.astype(np.float32)
     gamma = weights.arrays[_EMBEDDINGS + "LayerNorm/gamma"] / np.median(scale_V1)
@@ -153,6 +152,7 @@ def _normed(weights: Weights, sums: np.ndarray) -> tuple[np.ndarray, np.ndarray]
 def _least_squares(inputs: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, float]:
     """The kernel with the bias as its last row, and the share of the targets' variance that it explains."""
     with_one = np.concatenate([inputs, np.ones([len(inputs), 1])], axis=1)
-    solution = np.linalg.lstsq(with_one, targets, rcond=None)[0]
+    # Outputs of LayerNorm sum to 0 but for rounding, so one direction of the kernel is free: it must be 0.
+    solution = np.linalg.lstsq(with_one, targets, rcond=1e-5)[0]
     error = np.sum((with_one @ solution - targets) ** 2)
     return solution, float(1 - error / np.sum((targets - targets.mean(axis=0)) ** 2))

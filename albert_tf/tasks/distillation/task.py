@@ -40,7 +40,7 @@ def student_class(model_class: type[ModelWithHead]) -> type[ModelWithHead]:
     def call(self, inputs, training=False, seed=None):
         """`student` and `teacher`: lists of Z hidden states [B, L, D] float32."""
         outputs = self.encoder(inputs, training=training, seed=seed, output_hidden_states=True)
-        hidden_states = outputs["hidden_states"]
+        hidden_states = [tf.cast(state, tf.float32) for state in outputs["hidden_states"]]
         if self.to_teacher is not None:
             hidden_states = [self.to_teacher(hidden_BLD) for hidden_BLD in hidden_states]
         return {"student": hidden_states, "teacher": self.teacher(inputs)}
