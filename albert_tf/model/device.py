@@ -3,12 +3,11 @@
 import contextlib
 import functools
 import gc
+import os
 from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 from tensorflow.python.framework import ops
-
-from albert_tf.core import quiet
 
 _targets: list[str] = []  # device types of the enclosing blocks of `compiled_for`
 
@@ -47,10 +46,23 @@ def compiled(function: Callable) -> Callable:
     return call
 
 
+@contextlib.contextmanager
+def silent() -> Iterator[None]:
+    """Discards what C++ libraries write to standard error at every log level."""
+    original = os.dup(2)
+    try:
+        with open(os.devnull, "w") as null:
+            os.dup2(null.fileno(), 2)
+        yield
+    finally:
+        os.dup2(original, 2)
+        os.close(original)
+
+
 @functools.cache
 def _discard_start_up_log() -> None:
     """Compiles a dummy kernel, because XLA prints a start-up log with the first kernel of a process."""
-    with quiet.silent(), tf.init_scope(), tf.device("CPU:0"):
+    with silent(), tf.init_scope(), tf.device("CPU:0"):
         tf.function(tf.identity, jit_compile=True)(tf.zeros([]))
 
 

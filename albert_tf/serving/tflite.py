@@ -11,9 +11,9 @@ import numpy as np
 import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
 
-from albert_tf.core import quiet
 from albert_tf.core.errors import UserError, first_line
 from albert_tf.model import heads
+from albert_tf.model.device import silent
 from albert_tf.model.heads import ModelWithHead
 from albert_tf.serving import comparison
 from albert_tf.serving.parts import TOKENS
@@ -41,7 +41,7 @@ def convert(model: ModelWithHead, length: int, quantization: str) -> bytes:
     )
     if quantization == "dynamic_int8":
         converter.optimizations = [tf.lite.Optimize.DEFAULT]
-    with quiet.silent():  # hides TFLite's messages
+    with silent():  # hides TFLite's messages
         content = converter.convert()
     # If the converter cannot write its temporary files, it reports nothing and makes a file without a signature.
     if not Interpreter(model_content=content).get_signature_list():
@@ -85,7 +85,7 @@ def runner(content: bytes, num_threads: int = 1) -> Callable[..., dict[str, np.n
         raise UserError(f"no usable TFLite file ({first_line(error)})") from None
 
     def run(**features: np.ndarray) -> dict[str, np.ndarray]:
-        with quiet.silent():  # hides LiteRT's messages
+        with silent():  # hides LiteRT's messages
             return interpreter.get_signature_runner()(**features)
 
     return run

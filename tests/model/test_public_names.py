@@ -1,7 +1,4 @@
-"""The names that users import from `albert_tf`.
-
-Covers: core/quiet.py.
-"""
+"""The names that users import from `albert_tf`."""
 
 import ast
 import importlib

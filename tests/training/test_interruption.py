@@ -12,13 +12,9 @@ import pytest
 
 from albert_tf.core.errors import Interrupted
 from albert_tf.training.interruption import Interruption
-from albert_tf.training.run_folder import RunFolder
 from tests.helpers import (
     ROOT,
     TINY,
-    TRIES_ALL,
-    eagerly,
-    fine_tune_here,
     pretrain_here,
     random_features,
     write_records,
@@ -195,34 +191,3 @@ def test_other_programs_end_in_one_line_without_leftovers_or_orphans(tmp_path, n
     while time.monotonic() < deadline and any(os.path.exists(f"/proc/{pid}") for pid in children):
         time.sleep(0.05)
     assert not any(os.path.exists(f"/proc/{pid}") for pid in children)
-
-
-@pytest.mark.skipif(not TRIES_ALL, reason="trains four times; ALBERT_TEST_FAULTS=all")
-def test_a_signal_in_the_second_run_saves_a_checkpoint_and_the_same_command_continues(
-    task_flags, tmp_path, monkeypatch
-):
-    runner, flags = task_flags["mrpc"]
-    flags = [*flags, "--num_train_steps=4", "--eval_every_steps=2", "--num_runs=2", "--seed=40"]
-    flags += ["--deterministic", "--hidden_dropout_prob=0.1"]
-    append = RunFolder.append_metrics
-
-    def append_and_signal(folder, name, values):
-        append(folder, name, values)
-        if folder.path.endswith("seed_41") and values["step"] == 2:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    with eagerly():
-        with monkeypatch.context() as patch:
-            patch.setattr(RunFolder, "append_metrics", append_and_signal)
-            wanted = r"interrupted at step [23], whose checkpoint is .*/seed_41/checkpoints/step-"
-            with pytest.raises(Interrupted, match=wanted):
-                fine_tune_here(runner, *flags, f"--output_dir={tmp_path / 'runs'}")
-        assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["seed_40", "seed_41"]
-        again, whole = (
-            fine_tune_here(runner, *flags, f"--output_dir={tmp_path / name}")
-            for name in ("runs", "whole")
-        )
-    for name in ("median", "least", "greatest"):
-        assert again[name] == whole[name]
-    for run, wanted in zip(again["runs"], whole["runs"], strict=True):
-        assert run["eval"] == wanted["eval"] and run["best"] == wanted["best"]
