@@ -284,7 +284,9 @@ def test_the_best_checkpoint_becomes_the_model(finished, tmp_path):
     spm = f"--spm_model_file={run.folder / 'model' / 'spiece.model'}"
     mode = ["--do_train=false", "--do_predict=false", spm]
     again = evaluate_here(run.runner, *run.flags, *mode, f"--output_dir={folder}")
-    assert again["eval"] == pytest.approx(results["last"], rel=1e-4, abs=5e-5)  # a correlation near 0
+    assert again["eval"] == pytest.approx(
+        results["last"], rel=1e-4, abs=5e-5
+    )  # a correlation near 0
 
 
 # One of each runner.

@@ -275,12 +275,12 @@ def test_where_the_readme_differs(task_files):
 
 def test_a_preset_never_overrides_a_flag(task_files):
     given = ["--learning_rate=7e-5", "--train_batch_size=8", "--max_seq_length=100"]
-    given += ["--num_warmup_steps=-1", "--hidden_dropout_prob=-1"]  # the defaults, but given
+    given += ["--num_warmup_steps=0", "--hidden_dropout_prob=0.2"]
     for order in (["--preset=paper", *given], [*given, "--preset=paper"]):
         run, optimizer, task = preset_settings("RTE", task_files, *order)
         found = (optimizer.learning_rate, run.train_batch_size, task.max_seq_length)
         assert found == (7e-5, 8, 100)
-        assert (optimizer.num_warmup_steps, run.hidden_dropout_prob) == (None, None)
+        assert (optimizer.num_warmup_steps, run.hidden_dropout_prob) == (0, 0.2)
         assert (optimizer.num_train_steps, run.attention_probs_dropout_prob) == (800, 0.1)
 
 
