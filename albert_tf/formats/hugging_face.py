@@ -179,7 +179,7 @@ def read(folder: str) -> Weights:
 def vocabulary_of(folder: str) -> dict[str, Any]:
     """`vocabulary`, `do_lower_case` and `keep_accents` of a folder's `Weights`."""
     paths = (if_exists(os.path.join(folder, name)) for name in VOCABULARIES)
-    vocabulary, of_json = next(filter(None, paths), ""), {}
+    vocabulary, of_json = next(filter(None, paths), ""), {}  # type: str, dict[str, Any]
     if not vocabulary:
         vocabulary, of_json = _vocabulary_in_json(os.path.join(folder, TOKENIZER_JSON))
     path = os.path.join(folder, tokenizer_files.SETTINGS)

@@ -264,7 +264,7 @@ def test_other_float_types(tmp_path, dtype):
     ("values", "message"),
     [
         ({"model_type": "gpt2"}, "model_type is 'gpt2'"),
-        ({"hidden_act": "silu"}, "hidden_act must be one of .*; got 'silu'"),
+        ({"hidden_act": "silu"}, "hidden_act must be one of .* got 'silu'"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'"),
         ({"vocab_size": 42}, r"word_embeddings has shape \[41, 7\].* wants \[42, 7\]"),
         ({"num_hidden_groups": 1}, r"albert_layer_groups\.1.* does not belong to an ALBERT"),
