@@ -319,8 +319,11 @@ def speed(checkout: Checkout) -> dict:
 PARTS = {one.__name__: one for one in (golden, ids, records, pretraining, tasks, exports)}
 
 
-def measure(checkout: Checkout, parts: list[str]) -> dict:
-    """The values of the parts; a part that fails has its error instead."""
+def measure(checkout: Checkout, parts: list[str], output_file: str) -> None:
+    """Writes the values of the parts, after each; a part that fails has its error instead."""
+    head = ["git", "-C", str(checkout.folder), "rev-parse", "--short", "HEAD"]
+    commit = subprocess.run(head, capture_output=True, text=True, check=False).stdout.strip()
+    about = {"commit": commit, "real_data": "ALBERT_TEST_DATA" in os.environ}
     found = {}
     for name in parts:
         began = time.monotonic()
@@ -331,7 +334,8 @@ def measure(checkout: Checkout, parts: list[str]) -> dict:
         print(
             f"{name}: {time.monotonic() - began:.0f} s", found[name].get("failed", ""), flush=True
         )
-    return found
+        content = json.dumps({**about, "values": found}, indent=1)
+        pathlib.Path(output_file).write_text(f"{content}\n")
 
 
 def flat(value, path: str = "") -> dict:
@@ -384,11 +388,7 @@ def main() -> None:
         return
     parts = [*filter(None, arguments.parts.split(",")), *["speed"] * arguments.speed]
     with tempfile.TemporaryDirectory() as work:
-        values = measure(Checkout(arguments.checkout, work), parts)
-    head = ["git", "-C", arguments.checkout, "rev-parse", "--short", "HEAD"]
-    commit = subprocess.run(head, capture_output=True, text=True, check=False).stdout.strip()
-    found = {"commit": commit, "real_data": "ALBERT_TEST_DATA" in os.environ, "values": values}
-    pathlib.Path(arguments.output_file).write_text(json.dumps(found, indent=1) + "\n")
+        measure(Checkout(arguments.checkout, work), parts, arguments.output_file)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ lower the memory; several devices must add up their gradients. What is broken is
 import contextlib
 import dataclasses
 import json
+import math
 import pathlib
 import re
 import subprocess
@@ -27,6 +28,8 @@ from lab.tools.accelerators.compile import TOPOLOGIES
 
 # What would return to the host in the middle of a step.
 _ON_HOST = ("PyFunc", "NumpyFunction", '"Print', " infeed(", " outfeed(", " send(", " recv(")
+# Products with at least this share of the multiplications must be bfloat16.
+_LARGE = 0.01
 _EXAMPLES_OF_ROW = 8
 
 
@@ -172,21 +175,30 @@ def lower(settings: CheckSettings, step: Step) -> tuple[bytes, str, int]:
         return lowered(stage="hlo_serialized"), text, len(specs)
 
 
-def broken_rules(text: str, least_size: int = 1 << 16) -> list[str]:
-    """The rules that a program breaks before it is compiled; products with smaller results may have any type."""
+def broken_rules(text: str) -> list[str]:
+    """The rules that a program breaks before it is compiled."""
     broken = ["a shape is not static"] * ("<=" in text)
     broken += [
         f"the step returns to the host: {name.strip(' (')}" for name in _ON_HOST if name in text
     ]
-    names = dict(re.findall(r"^\s+(?:ROOT )?(%?[\w.\-]+) = (\w+)\[", text, re.MULTILINE))
-    for shape, operands in re.findall(r"= \w+\[([\d,]*)\][^\n]*? dot\(([^)]*)\)", text):
-        size = 1
-        for number in filter(None, shape.split(",")):
-            size *= int(number)
-        types = {names.get(one.split()[-1]) for one in operands.split(", ")}
-        if size >= least_size and types - {"bf16"}:
-            broken.append(f"a product of {' and '.join(sorted(map(str, types)))} [{shape}]")
-    return list(dict.fromkeys(broken))
+    work = operations(text)
+    large = {types for types, number in work.items() if number > _LARGE * sum(work.values())}
+    return broken + [f"large products are {types}" for types in sorted(large - {"bf16 x bf16"})]
+
+
+def operations(text: str) -> dict[str, int]:
+    """The multiplications of all matrix products, by the types of their operands; the body of a loop counts once."""
+    found = re.findall(r"^\s+(?:ROOT )?(%?[\w.\-]+) = (\w+)\[([\d,<=]*)\]", text, re.MULTILINE)
+    arrays = {name: (dtype, shape.split(",")) for name, dtype, shape in found}
+    work: dict[str, int] = {}
+    dot = r"= \w+\[([\d,]*)\][^\n]*? dot\(([^)]*)\)[^\n]*lhs_contracting_dims=\{([\d,]*)\}"
+    for result, operands, contracted in re.findall(dot, text):
+        left, right = (arrays[one.split()[-1]] for one in operands.split(", "))
+        inner = [left[1][int(one)].strip("<=") for one in contracted.split(",") if one]
+        sizes = [*filter(None, result.split(",")), *inner]
+        types = f"{left[0]} x {right[0]}"
+        work[types] = work.get(types, 0) + math.prod(map(int, sizes))
+    return work
 
 
 def compiled(settings: CheckSettings, lowered: tuple, chip: str, replicas: int) -> dict:
