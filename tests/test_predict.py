@@ -9,7 +9,6 @@ import json
 import math
 import os
 import pathlib
-import re
 import subprocess
 import sys
 
@@ -19,10 +18,9 @@ import pytest
 
 from albert_tf import UserError, load_pretrained, predict, save_pretrained
 from albert_tf.export import export_model
-from albert_tf.model.heads import AlbertForSpan
 from albert_tf.serving import predictors
 from albert_tf.tasks.tagging import entities
-from albert_tf.text.masked_text import encode_masked, ids_within_word
+from albert_tf.text.masked_text import encode_masked
 from albert_tf.text.tokenizer import Tokenizer
 from tests.helpers import ROOT, TINY, WORDS, fine_tune_here, train_spm
 
@@ -172,21 +170,6 @@ def test_a_checkpoint_is_used_with_the_settings_of_its_run(task, finished):
     task = predictors.load_predictor(str(checkpoint)).task_settings
     expected = {"max_seq_length": 40, "doc_stride": 13, "max_query_length": 9}
     assert {**expected, "max_answer_length": 6}.items() <= task.items()
-
-
-def test_texts_that_are_cut_are_counted_once(finished, monkeypatch, capsys):
-    lines = ["anna saw bert .", "anna " * 32, "bert " * 31 + "\tanna"]
-    stdin = io.TextIOWrapper(io.BytesIO("\n".join(lines).encode()))
-    monkeypatch.setattr("sys.stdin", stdin)
-    model = str(finished("tsv").folder)
-    predict.main(predict.PredictSettings(model=model, batch_size=1, max_seq_length=34))
-    output = capsys.readouterr()
-    assert len(output.out.splitlines()) == 3
-    speed, cut = output.err.splitlines()
-    assert re.fullmatch(r"3 lines, \d+\.\d per second", speed)
-    assert (
-        cut == "3 texts, 1 of them (33 %) cut at --max_seq_length=34; 95 % have at most 35 tokens"
-    )
 
 
 def test_predict_warns_once_of_texts_that_are_cut_or_empty(finished):
@@ -356,46 +339,21 @@ def test_a_part_behind_a_mask_goes_on_within_the_word_without_space(unigram, tex
     assert pieces == expected
 
 
-def test_tokens_within_words(unigram):
-    within = ids_within_word(unigram)
-    assert within[unigram.token_to_id("▁")] == -1
-    known = {unigram.id_to_token(id): id for id in range(unigram.vocab_size)}
-    both = [piece for piece in known if piece.startswith("▁") and piece[1:] in known]
-    assert both
-    assert all(within[known[piece]] == known[piece[1:]] for piece in both)
-    only = [
-        piece for piece in known if piece[:1] == "▁" and piece != "▁" and piece[1:] not in known
-    ]
-    assert only and all(within[known[piece]] == known[piece] for piece in only)
-
-
 # --- What goes in
 
 
 def test_a_wrong_line_is_named_after_the_answers_before_it(finished):
-    predictor = predictors.load_predictor(str(finished("squad1.1").folder))
-    lines = ['{"question": "who ?", "context": "anna saw bert ."}', "", '{"question": "who ?"}']
-    found = predict.answers(predictor, lines, lines_at_a_time=2)
-    assert next(found)["answer"] in "anna saw bert ."
-    with pytest.raises(UserError) as error:
+    predictor = predictors.load_predictor(finished("tsv").folder, num_hidden_layers=3, patience=2)
+    lines = ["anna saw bert .", "carl", "", "a\tb\tc"]
+    found = predict.answers(predictor, lines, lines_at_a_time=2)  # the wrong line is alone
+    assert [next(found)["num_layers"] >= 2 for _ in range(2)] == [True, True]
+    with pytest.raises(UserError, match="^line 4: expected a text, two texts with a tab between"):
         next(found)
-    assert str(error.value).startswith('line 3: expected {"question": ..., "context": ...}; got')
 
 
 @pytest.mark.parametrize(
     "line",
-    [
-        *(
-            "{not json",
-            '{"text": 7}',
-            "a\tb\tc",
-            "na\udcffve",
-            '{"text": "\\ud800"}',
-            '{"text": NaN}',
-        ),
-        '{"text": ' + "[" * 100_000,
-        '{"text": "a", "id": ' + "[" * 100_000 + "]" * 100_000 + "}",
-    ],
+    ["{not json", '{"text": 7}', "na\udcffve", '{"text": "\\ud800"}', '{"text": ' + "[" * 9**6],
 )
 def test_a_line_that_is_no_text_is_rejected(tiny_pretrained, line):
     predictor = predictors.load_predictor(str(tiny_pretrained))
@@ -404,69 +362,16 @@ def test_a_line_that_is_no_text_is_rejected(tiny_pretrained, line):
     assert "\n" not in str(error.value)
 
 
-def test_a_mask_beyond_the_longest_sequence_is_rejected(tiny_pretrained):
-    with pytest.raises(UserError, match=r"\[MASK\] is not among the first 9 tokens"):
-        answers_to(tiny_pretrained, ["anna " * 20 + "[MASK]"], max_seq_length=9)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"max_seq_length": 65}, "--max_seq_length=65 is above max_position_embeddings"),
-        ({"spm_model_file": "other"}, "but vocab_size of the model .* name the vocabulary"),
-    ],
-)
-def test_settings_that_do_not_fit_the_model(tiny_pretrained, tmp_path, changes, message):
-    if "spm_model_file" in changes:
-        changes = {"spm_model_file": train_spm(tmp_path / "o.model", ["a b"] * 3, vocab_size=8)}
-    with pytest.raises(UserError, match=message):
-        predictors.load_predictor(str(tiny_pretrained), **changes)
-
-
-def test_a_model_without_vocabulary(tmp_path):
-    save_pretrained(AlbertForSpan(TINY), tmp_path)
-    for load in (predictors.load_predictor, Tokenizer.from_pretrained):
-        with pytest.raises(
-            UserError, match="no vocabulary came with this model; .*--spm_model_file"
-        ):
-            load(tmp_path)
-
-
 # --- In Python
 
 
-@pytest.mark.parametrize(
-    ("items", "given"),
-    [
-        ("anna saw bert .", "'anna saw bert .'"),
-        (b"anna", "b'anna'"),
-        ({"text": "anna"}, "{'text': 'anna'}"),
-        (None, "None"),
-        (7, "7"),
-    ],
-)
-def test_what_is_no_list_of_items_is_rejected(tiny_pretrained, items, given):
-    with pytest.raises(UserError) as error:
-        predictors.load_predictor(tiny_pretrained).predict(items)
-    message = str(error.value)
-    assert message.startswith("predict expects a list of items, each a text with [MASK] to fill,")
-    assert message.endswith(f"; got {given}: write predict([...])")
-
-
-@pytest.mark.parametrize("item", [b"anna", None, 7, ["anna", "bert"], {"text": b"anna"}])
-def test_an_item_that_is_no_text_is_rejected(tiny_pretrained, item):
-    with pytest.raises(
-        UserError, match=r"^item 2: expected a text with \[MASK\] to fill, .*; got "
-    ):
-        predictors.load_predictor(tiny_pretrained).predict(["anna", item])
-
-
-def test_any_iterable_of_texts_is_answered(tiny_pretrained):
+def test_what_is_no_text_is_named(tiny_pretrained):
     predictor = predictors.load_predictor(tiny_pretrained)
-    texts = ["anna saw bert .", "dora met carl ."]
-    expected = predictor.predict(texts)
-    for items in (tuple(texts), iter(texts), np.array(texts)):
-        assert predictor.predict(items) == expected
+    for item in (b"anna", None, {"text": b"anna"}):
+        with pytest.raises(UserError, match=r"^item 2: expected a text with \[MASK\] to fill"):
+            predictor.predict(["anna", item])
+    with pytest.raises(UserError, match="predict expects a list of items, .*; got 'anna'"):
+        predictor.predict("anna")
     assert predictor.predict([]) == []
 
 
@@ -500,12 +405,6 @@ def test_a_model_folder_gives_its_tokenizer(format, do_lower_case, tiny_pretrain
     assert tokenizer.do_lower_case == do_lower_case
     chosen = Tokenizer.from_pretrained(tmp_path, do_lower_case=not do_lower_case)
     assert chosen.do_lower_case != do_lower_case
-
-
-def test_a_run_gives_its_tokenizer(finished):
-    folder = finished("tsv").folder
-    expected = Tokenizer.from_file(folder / "model" / "spiece.model")
-    assert Tokenizer.from_pretrained(folder).sha256 == expected.sha256
 
 
 # --- The command
