@@ -94,6 +94,7 @@ def test_a_run_writes_logs_checkpoints_results_and_model(finished_run):
     for line in steps:
         parts = line["masked_lm_loss"] + line["sentence_order_loss"]
         assert line["loss"] == pytest.approx(parts)
+        assert line["gradient_norm"] > 0
     assert steps[0]["learning_rate"] == pytest.approx(0.005)
     assert steps[5]["learning_rate"] == 0.0
     config = json.loads((folder / "config.json").read_text())
@@ -103,6 +104,7 @@ def test_a_run_writes_logs_checkpoints_results_and_model(finished_run):
     assert names == ["step-4.index", "step-6.index"]
     evaluations = lines(folder / "eval_metrics.jsonl")
     assert [line["step"] for line in evaluations] == [2, 4, 6]
+    assert "gradient_norm" not in evaluations[0]
     results = json.loads((folder / "results.json").read_text())
     assert results["step"] == 6
     assert results["eval"]["masked_lm_accuracy"] == evaluations[-1]["masked_lm_accuracy"]
