@@ -1,21 +1,19 @@
-"""Runs all steps with one command: corpus -> vocabulary -> records -> pretraining -> evaluation.
+"""Runs all steps in four minutes: text -> vocabulary -> records -> pretraining -> a mask that is filled.
 
-The text is the documentation in Python's standard library and in the installed packages, so every machine has some.
-Each step is one of the project's programs; its command is printed before it runs. A step whose result exists is
-skipped, so an interrupted demo can be continued by the same command.
+The text is the documentation of the installed Python packages, so every machine has some. Each step is one of the
+project's programs; its command is printed before it runs. A step whose result exists is skipped.
 
     python demo.py
-    python demo.py --short
+    python demo.py --minutes=10 --output_dir=longer
 """
 
 import dataclasses
 import os
-import pathlib
 import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from albert_tf.core import files, flags
 from albert_tf.core.errors import UserError
@@ -23,7 +21,7 @@ from albert_tf.core.settings import Settings, setting
 from albert_tf.model.config import AlbertConfig
 
 MODEL = AlbertConfig(
-    vocab_size=4000,
+    vocab_size=2000,
     embedding_size=64,
     hidden_size=128,
     num_hidden_layers=3,
@@ -31,44 +29,43 @@ MODEL = AlbertConfig(
     intermediate_size=512,
     max_position_embeddings=64,
 )
-BATCH = 64
-MAX_STEPS, SHORT_STEPS = 2400, 60
-MAX_SECONDS = 500  # until pretraining ends, without its start and evaluations
+OTHER_MINUTES = 0.6  # of imports, compilation and evaluations
+LEAST_MINUTES = 0.1  # of training, however slow the machine is
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DemoSettings(Settings):
     """The folder and length of the demo."""
 
-    output_dir: str = setting(
-        "",
-        "Folder for everything that the demo makes; by default demo, or demo/short with --short.",
-    )
-    short: bool = setting(False, "Whether to run all steps in a minute or two, as a check.")
-
-    @property
-    def folder(self) -> str:
-        """The folder for all files; the short demo has its own, so that it does not use results of the full demo."""
-        return self.output_dir or ("demo/short" if self.short else "demo")
+    output_dir: str = setting("demo", "Folder for everything that the demo makes.")
+    minutes: float = setting(4.0, "Minutes until it ends, about.", minimum=0.1)
 
 
 def main(settings: DemoSettings) -> None:
-    """Runs the programs and prints the results."""
-    started = time.monotonic()
-    folder = settings.folder
-    files.write_bytes(f"{folder}/albert_config.json", MODEL.to_json_string().encode())
-    for result, program, values in preparation(settings):
-        run_program(result, program, values)
-    steps = number_of_steps(settings, time.monotonic() - started)
-    values = pretraining(folder, steps) | {
+    """Runs the programs and prints what to try next."""
+    started, folder = time.monotonic(), settings.output_dir
+    config_file = f"{folder}/albert_config.json"
+    files.write_bytes(config_file, MODEL.to_json_string().encode())
+    prepare(folder, settings.minutes)
+    minutes = settings.minutes - (time.monotonic() - started) / 60 - OTHER_MINUTES
+    training = {
+        "input_file": f"{folder}/records/train",
         "eval_file": f"{folder}/records/held_out",
-        "max_eval_steps": 0,
-        "log_every_steps": max(1, steps // 24),
-        "eval_every_steps": steps // 4,
-        "save_checkpoints_steps": steps // 4,
+        "output_dir": f"{folder}/run",
+        "albert_config_file": config_file,
+        "spm_model_file": f"{folder}/spiece.model",
+        "train_batch_size": 32,
+        "learning_rate": 0.007,
+        "train_minutes": round(max(LEAST_MINUTES, minutes), 2),
+        "num_train_steps": 2400,
+        "num_warmup_steps": 120,
+        "log_every_steps": 25,
+        "eval_every_steps": 100,
+        "max_eval_steps": 8,
     }
-    run_program(f"{folder}/run/results.json", "pretrain", values)
-    print(summary(settings, time.monotonic() - started))
+    run_program(f"{folder}/run/results.json", "pretrain", training)
+    fill_mask(folder)
+    print(summary(folder, time.monotonic() - started))
 
 
 def run_program(result: str, program: str, values: Mapping[str, object]) -> None:
@@ -87,104 +84,61 @@ def run_program(result: str, program: str, values: Mapping[str, object]) -> None
         raise UserError(f"{program} ended with status {done.returncode}, see above")
 
 
-def preparation(settings: DemoSettings) -> Iterator[tuple[str, str, dict[str, object]]]:
-    """The programs before pretraining: for each a file that exists when it has finished, its name, and its flags."""
-    folder = settings.folder
-    train, held_out = f"{folder}/train.txt", f"{folder}/held_out.txt"
-    vocabulary = f"{folder}/spiece"
-    megabytes, dupe_factor = (1, 2) if settings.short else (0, 5)
-    corpus = {"output_file": train, "eval_output_file": held_out, "eval_fraction": 0.03}
-    yield train, "data sample_corpus", {**corpus, "max_megabytes": megabytes}
-    sentencepiece = {"input_file": train, "output_prefix": vocabulary}
-    sentencepiece["vocab_size"] = MODEL.vocab_size
-    yield f"{vocabulary}.model", "data train_sentencepiece", sentencepiece
-    prepare = {
-        "spm_model_file": f"{vocabulary}.model",
-        "max_seq_length": MODEL.max_position_embeddings,
-        "max_predictions_per_seq": 10,
-        "single_segment": "clean",
-        "record_format": "full",  # the results in docs/results were measured with it
-    }
-    for name, text, passes in (("train", train, dupe_factor), ("held_out", held_out, 2)):
-        records = f"{folder}/records/{name}"
-        own = {**prepare, "input_file": text, "output_dir": records, "dupe_factor": passes}
-        yield f"{records}/metadata.json", "data create_pretraining_data", own
-    task = {"output_dir": f"{folder}/packages"}
-    yield f"{folder}/packages/dev.tsv", "data sample_task", task
+def prepare(folder: str, minutes: float) -> None:
+    """Makes the text, the vocabulary and the records; a short demo reads less."""
+    text, vocabulary = f"{folder}/train.txt", f"{folder}/spiece"
+    corpus = {"output_file": text, "eval_output_file": f"{folder}/held_out.txt"}
+    corpus |= {"eval_fraction": 0.03, "task_dir": f"{folder}/packages"}
+    corpus |= {"max_megabytes": 1.5 if minutes < 2 else 4}
+    run_program(text, "data sample_corpus", corpus)
+    sentencepiece = {"input_file": text, "output_prefix": vocabulary}
+    sentencepiece |= {"vocab_size": MODEL.vocab_size}
+    run_program(f"{vocabulary}.model", "data train_sentencepiece", sentencepiece)
+    for name, passes in (("train", 5), ("held_out", 2)):
+        records = {
+            "input_file": f"{folder}/{name}.txt",
+            "output_dir": f"{folder}/records/{name}",
+            "spm_model_file": f"{vocabulary}.model",
+            "max_seq_length": MODEL.max_position_embeddings,
+            "max_predictions_per_seq": 10,
+            "dupe_factor": passes,
+        }
+        result = f"{folder}/records/{name}/metadata.json"
+        run_program(result, "data create_pretraining_data", records)
 
 
-def pretraining(folder: str, steps: int) -> dict[str, object]:
-    """The flags of pretraining for a number of steps."""
-    return {
-        "input_file": f"{folder}/records/train",
-        "output_dir": f"{folder}/run",
-        "albert_config_file": f"{folder}/albert_config.json",
-        "spm_model_file": f"{folder}/spiece.model",
-        "train_batch_size": BATCH,
-        "num_train_steps": steps,
-        "num_warmup_steps": steps // 20,
-        "learning_rate": 0.01,
-    }
+def fill_mask(folder: str) -> None:
+    """Prints the words that the model puts in the place of a mask."""
+    texts = "Returns the [MASK] of the array.\nThe name of the [MASK] to read.\n"
+    path = f"{folder}/masks.txt"
+    files.write_bytes(path, texts.encode())
+    print(f"\n$ albert-tf predict {folder}/run < {path}", flush=True)
+    with open(path, "rb") as file:
+        command = [sys.executable, "-m", "albert_tf.command", "predict", f"{folder}/run"]
+        subprocess.run(command, stdin=file, check=True)
 
 
-def number_of_steps(settings: DemoSettings, seconds: float) -> int:
-    """The number of pretraining steps with which the demo takes less than ten minutes.
-
-    Args:
-      settings: the folder and length of the demo.
-      seconds: how long the demo has run.
-    """
-    folder = settings.folder
-    config = f"{folder}/run/config.json"
-    if os.path.exists(config):  # the demo was interrupted
-        return files.read_json(config)["optimizer"]["num_train_steps"]
-    if settings.short:
-        return SHORT_STEPS
-    print("\nHow fast is this machine?", flush=True)
-    values = {**pretraining(folder, 60), "output_dir": f"{folder}/speed", "log_every_steps": 20}
-    run_program(f"{folder}/speed/results.json", "pretrain", values)
-    lines = files.read_bytes(f"{folder}/speed/metrics.jsonl").splitlines()
-    speed = files.parse_json(lines[-1], f"{folder}/speed/metrics.jsonl")["examples_per_second"]
-    steps = int(speed / BATCH * (MAX_SECONDS - seconds)) // 24 * 24
-    return min(max(steps, 240), MAX_STEPS)
-
-
-def summary(settings: DemoSettings, seconds: float) -> str:
-    """A table of the results, and the next commands."""
-    folder = settings.folder
+def summary(folder: str, seconds: float) -> str:
+    """The results, and the next commands."""
     results = files.read_json(f"{folder}/run/results.json")
-    counts = files.read_json(f"{folder}/records/train/metadata.json")["counts"]
-    sizes = [path.stat().st_size for path in pathlib.Path(folder).rglob("*") if path.is_file()]
-
-    def accuracy(name: str) -> str:
-        return f"{results['eval'][name]:.1%}  (majority class {results['majority'][name]:.1%})"
-
-    rows = {
-        "documents, examples": f"{counts['documents']:,}, {counts['examples']:,}",
-        "parameters": f"{results['num_parameters']:,}",
-        "steps": f"{results['step']:,}",
-        "masked-LM accuracy, held out": accuracy("masked_lm_accuracy"),
-        "sentence-order accuracy, held out": accuracy("sentence_order_accuracy"),
-        "seconds": f"{seconds:.0f}",
-        "files written": f"{len(sizes)} in {folder}/, {sum(sizes) / 1e6:.0f} MB",
-    }
-    lines = "\n".join(f"  {name:<35}{value}" for name, value in rows.items())
-    note = (
-        "\nThese few steps only check the programs: the accuracy means nothing."
-        if settings.short
-        else ""
+    accuracies = [
+        f"  {name:<24} {results['eval'][name]:.1%}  (majority class {results['majority'][name]:.1%})"
+        for name in ("masked_lm_accuracy", "sentence_order_accuracy")
+    ]
+    return "\n".join(
+        [
+            f"\nOn held-out text, after {results['step']:,} steps:",
+            *accuracies,
+            f"The demo took {seconds:.0f} seconds. Try next:",
+            "  source .venv/bin/activate",
+            f"  albert-tf classify --task_name=tsv --train_file={folder}/packages/train.tsv \\",
+            f"    --eval_file={folder}/packages/dev.tsv --text_columns=text --label_column=package \\",
+            f"    --init_checkpoint={folder}/run --max_seq_length=64 --output_dir={folder}/classifier",
+            f"  albert-tf predict {folder}/classifier --interactive",
+            f"  albert-tf serve {folder}/classifier",
+            "docs/pretraining.md has the commands for your own text.",
+        ]
     )
-    return f"""
-{lines}
-{note}
-The model is in {folder}/run/model. Fine-tune it to predict which package a text documents (a minute), then use it:
-  source .venv/bin/activate
-  albert-tf classify --task_name=tsv --train_file={folder}/packages/train.tsv \\
-    --eval_file={folder}/packages/dev.tsv --text_columns=text --label_column=package \\
-    --init_checkpoint={folder}/run --max_seq_length=64 --output_dir={folder}/classifier
-  albert-tf predict {folder}/classifier --interactive
-
-docs/pretraining.md has these commands for your own files."""
 
 
 if __name__ == "__main__":

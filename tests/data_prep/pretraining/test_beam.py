@@ -194,7 +194,7 @@ def test_an_error_of_a_worker_is_one_line(make, tmp_path, text, message):
     ],
 )
 def test_contradictory_flags(changes, message):
-    values = {"input_file": "x", "output_dir": "y", "num_workers": 0, "runner": "direct"}
+    values = {"input_file": "x", "output_dir": "y", "runner": "direct"}
     with pytest.raises(UserError, match=message):
         PretrainingDataSettings(**{**values, **changes})
 
