@@ -121,14 +121,15 @@ def prose_of(docstring: str) -> list[str]:
       "Returns the `sum`, as an\nint. See x[0].\n\n>>> 1" -> ["Returns the sum, as an int."]
     """
     sentences = []
-    # A paragraph is lines of the same indentation.
-    for _, lines in itertools.groupby(
-        docstring.split("\n"), lambda line: re.match(r"\s*", line)[0]
-    ):
+    for _, lines in itertools.groupby(docstring.split("\n"), _indentation):  # a paragraph
         text = _MARKUP.sub("", " ".join(" ".join(lines).split()))
         if ">>>" not in text:
             sentences += [part for part in split_paragraph(text) if _PROSE.fullmatch(part)]
     return sentences
+
+
+def _indentation(line: str) -> int:
+    return len(line) - len(line.lstrip()) if line.strip() else -1
 
 
 def make_task(documents: Mapping[str, Sequence[str]]) -> dict[str, bytes]:
