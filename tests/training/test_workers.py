@@ -1,7 +1,4 @@
-"""Two workers on this machine: they train as one process does, end together, and continue exactly when restarted.
-
-`make test-all` kills the second worker; `make test-faults` also kills the first, signals each, and stops one.
-"""
+"""Two workers on this machine: they train as one process does, end together, and continue exactly when restarted."""
 
 import json
 import signal
@@ -13,7 +10,6 @@ import pytest
 
 from tests.helpers import (
     TINY,
-    TRIES_ALL,
     assert_same_run,
     lines,
     pretrain_here,
@@ -23,11 +19,6 @@ from tests.helpers import (
 from tests.training.test_interruption import start
 
 STEPS = 120
-FAULTS = [
-    *((1, signal.SIGKILL), (0, signal.SIGKILL), (1, signal.SIGTERM), (0, signal.SIGINT)),
-    (1, signal.SIGSTOP),
-]
-HUNG_SECONDS = 180  # TensorFlow asks the others every 30 seconds, and again three times
 
 
 @pytest.fixture(scope="module")
@@ -94,45 +85,28 @@ def test_two_workers_finish_a_run_together(whole, folder, tmp_path):
 
 @pytest.mark.slow
 def test_both_workers_end_when_one_does_and_continue_exactly(whole, folder):
-    """One run, which is interrupted in every way, one after the other."""
     run = folder / "interrupted"
-    for victim, number in FAULTS if TRIES_ALL else FAULTS[:1]:
-        interrupt(run, victim, number)
+    kill_one(run)
     statuses, errors = finish(start_pair(folder, run.name))
     assert statuses == [0, 0], errors
     assert_same_run(run, whole)
 
 
-def interrupt(run, victim: int, number: signal.Signals) -> None:
-    """Starts both workers, sends a signal to one of them when some steps are logged, and checks how both end."""
+def kill_one(run) -> None:
+    """Starts both workers, kills the second when some steps are logged, and checks how the first ends."""
     log = run / "metrics.jsonl"
 
     def num_lines() -> int:
         return log.read_bytes().count(b"\n") if log.exists() else 0
 
-    before = num_lines()
     pair = start_pair(run.parent, run.name)
     deadline = time.monotonic() + 200
-    while num_lines() < before + 3 and time.monotonic() < deadline:
+    while num_lines() < 3 and time.monotonic() < deadline:
         time.sleep(0.01)
-    pair[victim].send_signal(number)
-    sent = time.monotonic()
-    if number == signal.SIGSTOP:  # it hangs until the other one has given up
-        try:
-            pair[1 - victim].wait(HUNG_SECONDS)
-        finally:
-            pair[victim].send_signal(signal.SIGCONT)
-        print(f"worker {1 - victim} gave up after {time.monotonic() - sent:.0f} seconds")
-        sent = time.monotonic()
+    pair[1].send_signal(signal.SIGKILL)
     statuses, errors = finish(pair)
-    assert time.monotonic() - sent < 60
     assert num_lines() < STEPS / 5, "the run had ended before the signal"
-    own = [line for line in errors[1 - victim].splitlines() if line.startswith("run_pretraining")]
-    assert len(own) == 1 and "Traceback" not in errors[1 - victim], errors
-    if number in (signal.SIGKILL, signal.SIGSTOP):
-        assert statuses[victim] == (-9 if number == signal.SIGKILL else 1), errors
-        assert statuses[1 - victim] == 1, errors
-        assert "another worker has ended or cannot be reached" in own[0]
-    else:
-        assert statuses[victim] == 128 + number and statuses[1 - victim] == 143, errors
-        assert "interrupted at step" in own[0]
+    assert statuses == [1, -signal.SIGKILL], errors
+    (line,) = [line for line in errors[0].splitlines() if line.startswith("run_pretraining")]
+    assert "Traceback" not in errors[0], errors
+    assert "another worker has ended or cannot be reached" in line
