@@ -19,7 +19,7 @@ def test_a_task_is_trained_once_and_reported(task_files, tiny_pretrained, tmp_pa
         "output_dir": str(tmp_path),
         "tasks": "MRPC,RTE",
         "num_runs": 1,
-        "program_flags": "--num_train_steps=2 --num_workers=1",
+        "program_flags": "--num_train_steps=2",
     }
     failed = "1 tasks failed; the first: RTE: --data_dir: has no"
     with pytest.raises(UserError, match=failed):
