@@ -88,7 +88,7 @@ class FineTuningRunConfig(RunConfig):
 
     without_flags: ClassVar[tuple[str, ...]] = (
         *("max_eval_steps", "keep_checkpoint_max", "stop_after_steps"),
-        *("warm_start_from_shallower", "jit_compile"),
+        *("warm_start_from_shallower", "jit_compile", "train_minutes"),
     )
 
     do_predict: bool = setting(
@@ -244,8 +244,6 @@ def as_flag(name: str, value: Any) -> str:
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FineTuningConfig(ModelChoice, TextSettings):
     """Settings of all fine-tuning tasks."""
-
-    without_flags: ClassVar[tuple[str, ...]] = ("share_parameters",)
 
     spm_model_file: str = changed(
         VocabularySettings,
