@@ -18,7 +18,7 @@ def test_a_step_has_static_shapes_no_call_of_the_host_and_products_in_bfloat16(s
     assert check.broken_rules(text) == []
     assert check.operations(text)["bf16 x bf16"] > 1e6
     assert ("all-reduce(" in text) == (step.replicas > 1)
-    assert features == (6 if step.packed else 7)
+    assert features == (10 if step.packed else 7)
 
 
 BROKEN = """HloModule broken
