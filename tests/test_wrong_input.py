@@ -150,7 +150,7 @@ def race_file(**changes: object) -> str:
     return json.dumps({**passage, "options": [["saw", "b", "c", "d"]], **changes})
 
 
-DEEP, HALF = "[" * 100_000, r'"\ud800"'
+DEEP = "[" * 100_000
 TABLE = "review\tlabel\n"
 TSV = "classifier --task_name=tsv --text_columns=review --train_file={path}"
 SCORES, LABELS = f"{TSV} --kind=regression", f"{TSV} --label_separator=;"
@@ -165,7 +165,7 @@ CREATE = (
 WRONG_FILES = [
     (TSV, "text\tlabel\na\tb\nc\td\n", "has no column 'review'"),
     (TSV, f"{TABLE} \tgood\n\tbad\n", "column 'review'"),
-    (TSV, f"{TABLE}a\tgood\nb\tgood\n", "two labels or more in column 'label'"),
+    (TSV, f"{TABLE}a\tgood\nb\tgood\n", "two labels or more in --label_column"),
     (TSV, f"{TABLE}a\n", ":2: "),
     (TSV, f"{TABLE}a\tgood\n".encode("utf-16"), "utf-8"),
     (TSV, f"{TABLE}caf\xe9\tgood\n".encode("latin-1"), "utf-8"),
@@ -187,8 +187,6 @@ WRONG_FILES = [
     (RACE_HIGH, race_file(questions=[], options=[], answers=[]), "no questions"),
     (RACE_HIGH, race_file(options=[["a", "b"]]), "options"),
     (CONLL, "Ann NNP\n", "expected a tag such"),
-    (SPLIT, '{"text": ' + DEEP, ":1: not usable as JSON (it is nested too deeply)"),
-    (SPLIT, f'{{"text": {HALF}}}', ":1: not usable as JSON (it has half a surrogate pair"),
     (SPLIT, '{"text": 7}', ":1: expected an object with a text"),
     (SPLIT, "Anna saw Bert.\n".encode("utf-16"), "is UTF-16"),
     (CREATE, "Anna saw Bert.\rBert ran.\r", "end in CR alone"),
