@@ -363,8 +363,10 @@ def write(
         name for name in model.named_variables() if name.startswith(AlbertForEmbedding.head_prefix)
     }
     tensors = _their_tensors(model, left_out | elsewhere)
-    contents[WEIGHTS] = safetensors.numpy.save(tensors, metadata={"format": "pt"})
     config = _their_config(model, task, sorted(left_out))
+    if bert.is_bert(model.config):
+        tensors, config = bert.to_bert(tensors), bert.without_albert_sizes(config)
+    contents[WEIGHTS] = safetensors.numpy.save(tensors, metadata={"format": "pt"})
     config |= zip(("pad_token_id", "bos_token_id", "eos_token_id"), special_ids, strict=True)
     contents[CONFIG] = json.dumps(config, indent=2).encode() + b"\n"
     contents |= further or {}

@@ -20,6 +20,7 @@ def row(
     """A row of Table 14; `dropout` is the encoder's, and the classifier's is 0.1 in every row."""
     return {
         "optimizer": "adamw",
+        "bias_correction": False,
         "learning_rate": learning_rate,
         "train_batch_size": batch_size,
         "hidden_dropout_prob": dropout,

@@ -144,6 +144,13 @@ class FineTuningOptimizerConfig(OptimizerConfig):
     )
 
     optimizer: str = changed(OptimizerConfig, "optimizer", "adamw")
+    bias_correction: bool = changed(
+        OptimizerConfig,
+        "bias_correction",
+        True,
+        help="Whether to correct the bias of the moments; without it, as in the original and in --preset, the first"
+        " steps are several times too long and can damage pretrained weights (arXiv 2006.05987).",
+    )
     learning_rate: float | None = changed(  # type: ignore[assignment]
         OptimizerConfig,
         "learning_rate",

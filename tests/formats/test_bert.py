@@ -1,0 +1,110 @@
+"""BERTs: folders of Hugging Face are read, and written, as an ALBERT with E = D that shares nothing."""
+
+import json
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from albert_tf.core.errors import UserError
+from albert_tf.formats import pretrained
+from albert_tf.model.config import AlbertConfig
+from albert_tf.model.heads import AlbertForPreTraining
+from albert_tf.text.tokenizer import Tokenizer
+
+CONFIG = AlbertConfig(
+    vocab_size=30,
+    embedding_size=8,
+    hidden_size=8,
+    num_hidden_layers=3,
+    num_hidden_groups=3,
+    num_attention_heads=2,
+    intermediate_size=16,
+    max_position_embeddings=16,
+    share_parameters="none",
+)
+INPUTS = {"input_ids": np.array([[2, 7, 9, 3]]), "segment_ids": np.array([[0, 0, 1, 1]])}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    pretrained.save_pretrained(AlbertForPreTraining(CONFIG, seed=1), tmp_path / "bert")
+    return tmp_path / "bert"
+
+
+def _states(model):
+    return model.encoder(INPUTS)["sequence_output"].numpy()
+
+
+def _rewrite(folder, rename, **values):
+    """Renames the tensors of a folder; a name that becomes "" is left out."""
+    path = folder / "model.safetensors"
+    tensors = safetensors.numpy.load_file(path)
+    tensors = {rename(name): tensor for name, tensor in tensors.items() if rename(name)}
+    safetensors.numpy.save_file(tensors, path)
+    config = json.loads((folder / "config.json").read_text())
+    config.pop("albert_tf", None)
+    (folder / "config.json").write_text(json.dumps({**config, **values}))
+
+
+def test_a_model_without_sharing_is_written_as_a_bert(folder):
+    config = json.loads((folder / "config.json").read_text())
+    assert config["model_type"] == "bert" and config["architectures"] == ["BertForPreTraining"]
+    assert "embedding_size" not in config
+    names = set(safetensors.numpy.load_file(folder / "model.safetensors"))
+    assert "bert.encoder.layer.2.attention.output.LayerNorm.weight" in names
+    assert {
+        "cls.predictions.bias",
+        "cls.seq_relationship.weight",
+        "bert.pooler.dense.bias",
+    } <= names
+    assert not any("albert" in name for name in names)
+
+
+def test_all_variables_are_read_back(folder):
+    model = pretrained.load_pretrained(folder)
+    written = AlbertForPreTraining(CONFIG, seed=1).named_variables()
+    for name, variable in model.named_variables().items():
+        np.testing.assert_array_equal(variable.numpy(), written[name].numpy(), err_msg=name)
+
+
+def _old_names(name):
+    name = name.removeprefix("bert.")
+    if "LayerNorm" in name:
+        name = name.replace(".weight", ".gamma").replace(".bias", ".beta")
+    return "" if name.startswith(("pooler", "cls.")) else name
+
+
+def test_old_names_without_prefix_and_pooler_are_read(folder):
+    expected = _states(pretrained.load_pretrained(folder))
+    _rewrite(folder, _old_names, architectures=["BertModel"])
+    weights = pretrained.read_weights(folder)
+    assert weights.left_out
+    np.testing.assert_array_equal(_states(pretrained.build_model(weights)[0]), expected)
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ({"is_decoder": True}, "is_decoder"),
+        ({"position_embedding_type": "relative_key"}, "position_embedding_type"),
+    ],
+)
+def test_other_architectures_are_rejected(folder, values, reason):
+    _rewrite(folder, str, **values)
+    with pytest.raises(UserError, match=reason):
+        pretrained.read_weights(folder)
+
+
+def test_the_vocabulary_may_be_in_tokenizer_json(folder):
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "rain", "##s", "it"]
+    values = {
+        "normalizer": {"type": "BertNormalizer", "lowercase": False, "strip_accents": None},
+        "added_tokens": [{"id": id, "content": token} for id, token in enumerate(tokens[:5])],
+        "model": {"type": "WordPiece", "vocab": {token: id for id, token in enumerate(tokens)}},
+    }
+    (folder / "tokenizer.json").write_text(json.dumps(values))
+    weights = pretrained.read_weights(folder)
+    assert weights.do_lower_case is False
+    tokenizer = Tokenizer.from_file(weights.vocabulary, **weights.cleaning)
+    assert tokenizer.encode("it rains It") == [7, 5, 6, 1]
