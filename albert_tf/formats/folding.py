@@ -28,11 +28,12 @@ _ZIPF_OFFSET = 100.0
 
 
 def matched_layers(num_student: int, num_teacher: int) -> list[int]:
-    """The number, from 1 on, of the teacher's layer whose output each layer of the student should have.
+    """For the embeddings and each layer of the student, the teacher's hidden state at the same relative depth.
 
-    They are spread evenly, and the last is the last: layer i of S belongs to the teacher's layer i T / S, rounded up.
+    Example:
+      matched_layers(3, 12) -> [0, 4, 8, 12]
     """
-    return [-(-layer * num_teacher // num_student) for layer in range(1, num_student + 1)]
+    return [round(layer * num_teacher / num_student) for layer in range(num_student + 1)]
 
 
 def fold(
@@ -64,7 +65,8 @@ def fold(
 def _folded_layers(
     weights: Weights, config: AlbertConfig, layers_from: str
 ) -> dict[str, np.ndarray]:
-    matched = matched_layers(config.num_hidden_layers, weights.config.num_hidden_layers)
+    depths = config.num_hidden_layers, weights.config.num_hidden_layers
+    matched = [max(1, layer) for layer in matched_layers(*depths)[1:]]
     arrays = {}
     for kind in ("attention_group_of_layer", "ffn_group_of_layer"):
         sources: dict[int, list[int]] = {}

@@ -33,12 +33,6 @@ def _folded(teacher, *, layers_from="middle", **sizes):
     return folding.fold(teacher, teacher.config.replace(**sizes), layers_from=layers_from)
 
 
-def test_layers_are_matched_evenly_and_the_last_to_the_last():
-    assert folding.matched_layers(6, 6) == [1, 2, 3, 4, 5, 6]
-    assert folding.matched_layers(3, 12) == [4, 8, 12]
-    assert folding.matched_layers(4, 6) == [2, 3, 5, 6]
-
-
 def test_a_model_of_the_same_sizes_is_the_same(teacher):
     folded, explained = _folded(teacher)
     assert explained == 1.0

@@ -76,7 +76,7 @@ class DistillationTask(Task):
             reason = f"({config.max_seq_length}) is above the {positions} positions of student and teacher"
             config.refuse("max_seq_length", reason)
         depths = self.model_config.num_hidden_layers, self._teacher.config.num_hidden_layers
-        self._matched = [0, *matched_layers(*depths)]
+        self._matched = matched_layers(*depths)
         self.train_data = self._read("input_file") if run.do_train else None
         self.eval_data = self._read("eval_file") if run.do_eval and config.eval_file else None
         self._variances: list[float] = []
