@@ -3,6 +3,7 @@
 The tensors of a Hugging Face folder are renamed to those of its ALBERT classes, and back when a model is written.
 """
 
+import os
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -41,6 +42,20 @@ _LAYER = re.compile(r"bert\.encoder\.layer\.(\d+)\.(.+)\.(\w+)")
 _ALBERT_LAYER = re.compile(
     r"albert\.encoder\.albert_layer_groups\.(\d+)\.albert_layers\.0\.(.+)\.(\w+)"
 )
+
+# A part of a layer in google-research/bert -> the name in the original.
+_TF1_PARTS = {
+    "attention/self/query": "attention_1/self/query",
+    "attention/self/key": "attention_1/self/key",
+    "attention/self/value": "attention_1/self/value",
+    "attention/output/dense": "attention_1/output/dense",
+    "attention/output/LayerNorm": "LayerNorm",
+    "intermediate/dense": "ffn_1/intermediate/dense",
+    "output/dense": "ffn_1/intermediate/output/dense",
+    "output/LayerNorm": "LayerNorm_1",
+}
+_TF1_LAYER = re.compile(rf"bert/encoder/layer_(\d+)/({'|'.join(_TF1_PARTS)})/(\w+)")
+TF1_CONFIG = "bert_config.json"
 
 
 def is_bert(config: AlbertConfig) -> bool:
@@ -110,6 +125,19 @@ def _to_bert(name: str) -> str:
         theirs = {ours: theirs for theirs, ours in _LAYER_PARTS.items()}
         return f"bert.encoder.layer.{layer}.{theirs[part]}.{variable}"
     return _renamed(name, {ours: theirs for theirs, ours in _PARTS.items()})
+
+
+def is_cased(folder: str) -> bool:
+    """Whether a folder has the name of a released cased model; no file in it says so (tokenization.py:28-74)."""
+    return bool(re.search(r"(?<!un)cased_L-\d+", os.path.basename(os.path.abspath(folder))))
+
+
+def from_tf1(name: str) -> str:
+    """The released name of a variable of google-research/bert."""
+    if match := _TF1_LAYER.fullmatch(name):
+        layer, part, variable = match.groups()
+        return f"bert/encoder/transformer/group_{layer}/inner_group_0/{_TF1_PARTS[part]}/{variable}"
+    return name
 
 
 def _renamed(name: str, parts: Mapping[str, str]) -> str:

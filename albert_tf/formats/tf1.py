@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from albert_tf.core import files
 from albert_tf.core.errors import UserError, shortened
-from albert_tf.formats import checkpoint_files
+from albert_tf.formats import bert, checkpoint_files
 from albert_tf.formats.description import TF1_CONFIG as CONFIG
 from albert_tf.formats.description import TF1_OWN_KEY
 from albert_tf.formats.weights import Weights, check_complete, only_vocabulary
@@ -27,20 +27,28 @@ def read(prefix: str) -> Weights:
     """The model of a checkpoint with the prefix `prefix`; its configuration and vocabulary are in the same folder."""
     folder = os.path.dirname(prefix)
     path, vocabulary = os.path.join(folder, CONFIG), only_vocabulary(folder)
+    if is_bert := not files.exists(path):
+        path = os.path.join(folder, bert.TF1_CONFIG)
     if not files.exists(path):
-        raise UserError(f"{prefix}: expected {CONFIG} beside the checkpoint, found none")
-    values = files.read_json(path)
+        found = f"expected {CONFIG} or {bert.TF1_CONFIG} beside the checkpoint, found none"
+        raise UserError(f"{prefix}: {found}")
+    values, arrays = files.read_json(path), read_arrays(prefix)
+    if is_bert:
+        values = bert.with_albert_sizes(values, path)
+        arrays = {bert.from_tf1(name): array for name, array in arrays.items()}
     own = values.pop(TF1_OWN_KEY, {})
     if not isinstance(own, dict):
         raise UserError(f"{path}: expected an object under {TF1_OWN_KEY}, got {shortened(own)}")
     names = ("model_class", "do_lower_case", "keep_accents", "left_out")
     settings = {name: own[name] for name in names if name in own}
+    if is_bert and bert.is_cased(folder):
+        settings["do_lower_case"] = False
     check_complete(values, path)
     config = AlbertConfig.from_dict(values, source=path)
     return Weights(
         prefix,
         config,
-        read_arrays(prefix),
+        arrays,
         vocabulary=vocabulary,
         task_settings=own.get("task", {}),
         **settings,

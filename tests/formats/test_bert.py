@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import safetensors.numpy
+import tensorflow as tf
 
 from albert_tf.core.errors import UserError
 from albert_tf.formats import pretrained
@@ -22,6 +23,10 @@ CONFIG = AlbertConfig(
     intermediate_size=16,
     max_position_embeddings=16,
     share_parameters="none",
+)
+_SIZES = (
+    *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"),
+    *("intermediate_size", "max_position_embeddings", "type_vocab_size"),
 )
 INPUTS = {"input_ids": np.array([[2, 7, 9, 3]]), "segment_ids": np.array([[0, 0, 1, 1]])}
 
@@ -81,6 +86,36 @@ def test_old_names_without_prefix_and_pooler_are_read(folder):
     weights = pretrained.read_weights(folder)
     assert weights.left_out
     np.testing.assert_array_equal(_states(pretrained.build_model(weights)[0]), expected)
+
+
+def test_checkpoints_of_the_original_bert_are_read(folder, tmp_path):
+    """Names are those of google-research/bert, modeling.py and run_pretraining.py."""
+    model, arrays = pretrained.load_pretrained(folder), {}
+    parts = {
+        "attention_1/": "attention/",
+        "ffn_1/intermediate/output/": "output/",
+        "ffn_1/": "",
+        "/LayerNorm_1/": "/output/LayerNorm/",
+    }
+    for name, variable in model.named_variables().items():
+        if "group_" in name:
+            name = name.replace("transformer/group_", "layer_").replace("/inner_group_0", "")
+            name = name.replace("/LayerNorm/", "/attention/output/LayerNorm/")
+            for ours, theirs in parts.items():
+                name = name.replace(ours, theirs)
+        arrays[name] = variable.numpy()
+    arrays["bert/pooler/dense/kernel/adam_m"] = np.zeros([8, 8], np.float32)
+    own = tmp_path / "multi_cased_L-3_H-8"
+    own.mkdir()
+    saver = {"shape_and_slices": [""] * len(arrays), "tensors": list(arrays.values())}
+    tf.raw_ops.SaveV2(prefix=f"{own}/bert_model.ckpt", tensor_names=list(arrays), **saver)
+    values = {name: getattr(CONFIG, name) for name in _SIZES}
+    (own / "bert_config.json").write_text(json.dumps({**values, "hidden_act": "gelu"}))
+    weights = pretrained.read_weights(own)
+    assert weights.do_lower_case is False and "encoder/layer_2/output/LayerNorm/beta" in str(
+        [*arrays]
+    )
+    np.testing.assert_array_equal(_states(pretrained.build_model(weights)[0]), _states(model))
 
 
 @pytest.mark.parametrize(
