@@ -86,8 +86,8 @@ def main(settings: FoldSettings) -> None:
     pretrained.save_pretrained(
         model,
         settings.output_dir,
-        spm_model_file=tokenizer or "",
-        **weights.cleaning,
+        "hf",
+        tokenizer or "",
         task=predictors.recorded_settings(weights),
         untrained=report.initialized,
     )
@@ -96,7 +96,7 @@ def main(settings: FoldSettings) -> None:
 
 def _table(weights, folded, explained: float) -> str:
     """What the model was and is."""
-    rows = [("", "before", "after")]
+    rows: list[tuple[str, ...]] = [("", "before", "after")]
     for name in ("embedding_size", "num_hidden_layers", "num_hidden_groups", "share_parameters"):
         rows.append((name, *(str(getattr(one.config, name)) for one in (weights, folded))))
     sizes = [sum(a.size for a in one.arrays.values()) for one in (weights, folded)]

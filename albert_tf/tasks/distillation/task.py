@@ -61,6 +61,8 @@ class DistillationTask(Task):
     """Trains a student; its head, if it has one, keeps its values."""
 
     best_metric = "vector_cosine"
+    train_data: TableData | None = None
+    eval_data: TableData | None = None
 
     def __init__(self, config: DistillationConfig, run: DistillationRunConfig):
         config.check_with({DistillationRunConfig: run})
@@ -105,7 +107,8 @@ class DistillationTask(Task):
         if not texts:
             raise UserError(f"--{flag}={getattr(self.config, flag)}: contains no text")
         room = self.config.max_seq_length - 2
-        tokenizer, rows = self._tokenizer, []
+        tokenizer = self._tokenizer
+        rows: list[Any] = []
         ends = np.array([tokenizer.cls_id], np.int32), np.array([tokenizer.sep_id], np.int32)
         for start in range(0, len(texts), _TEXTS_PER_CALL):
             for ids in tokenizer.encode_batch(texts[start : start + _TEXTS_PER_CALL]):
@@ -139,10 +142,11 @@ class DistillationTask(Task):
 
     def build_model(self, *, dtype: str, recompute_activations: bool, seed: int) -> ModelWithHead:
         """The student with the values of --init_checkpoint; it also calls the teacher."""
-        model = student_class(MODEL_CLASSES[self._weights.model_class])(
+        base = MODEL_CLASSES[self._weights.model_class]
+        model = student_class(base)(
             self.model_config, dtype=dtype, recompute_activations=recompute_activations, seed=seed
         )
-        pretrained.assign_weights(super(type(model), model).named_variables(), self._weights)
+        pretrained.assign_weights(base.named_variables(model), self._weights)
         teacher, _ = pretrained.build_model(self._teacher, dtype=self.config.teacher_precision)
         width, wanted = self.model_config.hidden_size, teacher.config.hidden_size
         model.to_teacher = None
@@ -235,7 +239,7 @@ class DistillationTask(Task):
     def save_model(self, model: Any, folder: str, history: Mapping[str, Mapping]) -> None:
         """Writes the student as a model of its own class."""
         own = MODEL_CLASSES[self._weights.model_class](self.model_config, dtype="float32")
-        values = super(type(model), model).named_variables()
+        values = MODEL_CLASSES[self._weights.model_class].named_variables(model)
         for name, variable in own.named_variables().items():
             variable.assign(values[name])
         pretrained.save_pretrained(
