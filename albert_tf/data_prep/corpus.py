@@ -7,10 +7,12 @@ between documents.
 import codecs
 import contextlib
 import dataclasses
+import gzip
 import hashlib
 import sys
+import zlib
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, BinaryIO
 
 import tqdm
 
@@ -145,10 +147,8 @@ class LineReader:
         Raises:
           UserError: the file cannot be read, or is not UTF-8 and `invalid_utf8` is "error".
         """
-        with files.errors_named(path, "read"), files.open_binary(path) as file:
+        with open_text(path) as file:
             for number, line in enumerate(file, start=1):
-                if number == 1:
-                    check_first_line(line, path)
                 self.num_bytes += len(line)
                 text: str | None
                 try:
@@ -174,11 +174,46 @@ def not_utf8(place: str) -> str:
     return f"{place}: not UTF-8; --invalid_utf8=replace reads on"
 
 
-def check_first_line(line: bytes, path: str) -> None:
-    """Checks that a file is not UTF-16, and that its lines end in LF or CR LF."""
-    if line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise UserError(f"{path}: is UTF-16; save it as UTF-8")
-    if b"\n" not in line and b"\r" in line.rstrip(b"\r"):
+_HEAD_BYTES = 1 << 16
+_GZIP = b"\x1f\x8b"
+# The first bytes of files that are no text.
+_BINARY = {
+    "a ZIP archive": b"PK\x03\x04", "a Parquet file": b"PAR1", "an Arrow file": b"ARROW1", "a PDF": b"%PDF-",
+    "a PNG image": b"\x89PNG", "a JPEG image": b"\xff\xd8\xff", "a GIF image": b"GIF8", "a RIFF file": b"RIFF",
+    "compressed with bzip2": b"BZh", "compressed with xz": b"\xfd7zXZ", "compressed with zstd": b"\x28\xb5\x2f\xfd",
+    "a 7z archive": b"7z\xbc\xaf", "UTF-16": codecs.BOM_UTF16_LE, "UTF-16 (big-endian)": codecs.BOM_UTF16_BE,
+}  # fmt: skip
+
+
+@contextlib.contextmanager
+def open_text(path: str) -> Iterator[BinaryIO]:
+    """Opens a text file for reading its bytes; gzip is recognized by its first bytes, and decompressed.
+
+    Raises:
+      UserError: the file cannot be read, is binary or UTF-16, or its lines end in CR alone.
+    """
+    with files.errors_named(path, "read"), files.open_binary(path) as raw:
+        file: Any = gzip.GzipFile(fileobj=raw) if raw.peek(2).startswith(_GZIP) else raw
+        try:
+            _check_head(file.peek(_HEAD_BYTES)[:_HEAD_BYTES], path)
+            yield file
+        except (EOFError, zlib.error):
+            raise UserError(f"{path}: its gzip data is cut off or damaged") from None
+
+
+def is_gzip(path: str) -> bool:
+    """Whether a file is compressed with gzip."""
+    with files.errors_named(path, "read"), files.open_binary(path) as file:
+        return file.peek(2).startswith(_GZIP)
+
+
+def _check_head(head: bytes, path: str) -> None:
+    for name, magic in _BINARY.items():
+        if head.startswith(magic):
+            raise UserError(f"{path}: is {name}, expected UTF-8 text or gzip of it")
+    if b"\0" in head:
+        raise UserError(f"{path}: is binary (it has NUL bytes), expected UTF-8 text or gzip of it")
+    if b"\n" not in head and b"\r" in head.rstrip(b"\r"):
         raise UserError(f"{path}: its lines end in CR alone; save it with LF or CR LF")
 
 
@@ -191,7 +226,7 @@ def decode_invalid(line: bytes, invalid_utf8: str) -> str | None:
 def place_of(path: str, offset: int) -> str:
     """The file and the number of the line that begins at an offset, for messages."""
     line = 1
-    with files.errors_named(path, "read"), files.open_binary(path) as file:
+    with open_text(path) as file:
         while offset > 0 and (data := file.read(min(offset, 1 << 20))):
             line += data.count(b"\n")
             offset -= len(data)
@@ -240,9 +275,7 @@ class CorpusWriter:
     def check_not_empty(self) -> None:
         """Raises a `UserError` if a file would be empty."""
         if not self.training.documents and not self.held_out.documents:
-            raise UserError(
-                "no document is left: the input is empty, or --min_sentences or --min_words drops all of it"
-            )
+            raise UserError("no document is left: the input is empty")
         if not self.training.documents:
             raise UserError(
                 f"all {self.held_out.documents:,} documents are held out; lower --eval_fraction{_FEW}"

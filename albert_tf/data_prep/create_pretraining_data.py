@@ -8,7 +8,8 @@ Output: shards of records and `metadata.json` with every setting and count. A re
 all of the original's features (`albert_tf/data/record_formats/`).
 
 An output file is complete or absent; the same command continues a run that was killed. Until the run ends, its folder
-contains `.unfinished`, with 2 bytes for each token of the text (half of its size) and 20 bytes for each example.
+contains `.unfinished`, with 2 bytes for each token of the text (half of its size), 20 bytes for each example, and the
+text of gzip files.
 
 The implementation is in `albert_tf/data_prep/pretraining/`. With `run.py`, processes of this machine make the records;
 with `--runner`, Apache Beam makes the same files on this machine or on a cluster (`beam.py`).

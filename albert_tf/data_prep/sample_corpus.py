@@ -24,7 +24,7 @@ from albert_tf.core.errors import UserError
 from albert_tf.core.settings import setting
 from albert_tf.core.workers import Workers
 from albert_tf.data_prep import corpus
-from albert_tf.data_prep.split_sentences import split_paragraph
+from albert_tf.data_prep.sentences import split_paragraph
 
 PROGRAM = "sample_corpus"
 MIN_SENTENCES = 4  # shorter documents are dropped

@@ -3,8 +3,8 @@
     albert-tf data split_sentences --input_file='wiki/*/wiki_*' --output_file=corpus.txt
 
 Documents are read one after the other, split by worker processes, and written in the order of the input, with
-one sentence per line and a blank line between documents. Text that is not prose is dropped: headings, stubs,
-licenses of Project Gutenberg, sentences with missing templates.
+one sentence per line and a blank line between documents. `sentences.py` splits; the rules below drop what is not
+prose, and the summary says how much each of them dropped. Licenses of Project Gutenberg are left out.
 """
 
 import contextlib
@@ -16,22 +16,29 @@ import re
 import textwrap
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
-
-import sentencex
 
 from albert_tf.core import flags
 from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings, setting
 from albert_tf.core.workers import Workers, in_chunks
 from albert_tf.data_prep import corpus
+from albert_tf.data_prep.sentences import (
+    ends_as_sentence,
+    is_heading,
+    letter_fraction,
+    line_separator,
+    num_words,
+    split_paragraph,
+    starts_in_lower_case,
+)
 
 PROGRAM = "split_sentences"
 CHUNK_CHARS = 1_000_000  # text sent to a worker at once
 MAX_SENTENCE_CHARS = 4000  # longer sentences are cut between words
 MAX_DOCUMENT_CHARS = 20_000_000  # longer documents are cut between lines
-_MAX_HEADING_WORDS = 5  # in a line of a WikiExtractor page that is a section's title
+MAX_TITLE_WORDS = 5  # in a line of a WikiExtractor page that is a section's title
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -57,12 +64,27 @@ class SplitSettings(corpus.CorpusSettings):
     text_field: str = setting("text", "Name of the text in a JSON line.")
     language: str = setting("en", "ISO code of the language, for its abbreviations.")
     invalid_utf8: str = corpus.invalid_utf8_setting()
-    require_final_punctuation: bool = setting(
-        True, "Whether to drop lines without final punctuation: headings, tables, lists."
+    drop_headings: bool = setting(
+        True,
+        "Whether to drop lines in capitals, titles of sections of WikiExtractor pages, and rows of tables.",
     )
-    min_words: int = setting(2, "Shorter sentences are dropped.", minimum=1)
+    require_final_punctuation: bool = setting(
+        True, "Whether to drop sentences without final punctuation, where their script has it."
+    )
+    min_words: int = setting(
+        1,
+        "Shorter sentences are dropped; two characters of a script without blanks count as a word.",
+        minimum=1,
+    )
     min_letter_fraction: float = setting(
-        0.5, "Sentences with a smaller share of letters are dropped.", minimum=0, maximum=1
+        0.5,
+        "Sentences with a smaller share of letters, with their marks, are dropped.",
+        minimum=0,
+        maximum=1,
+    )
+    drop_incomplete: bool = setting(
+        True,
+        "Whether to drop sentences of WikiExtractor pages that lack a template, as `It covers .` does.",
     )
     min_sentences: int = setting(2, "Documents with fewer sentences are dropped.", minimum=1)
 
@@ -90,12 +112,15 @@ def main(settings: SplitSettings) -> None:
             progress.update(reader.num_bytes - progress.n)
             for key, sentences in split_documents:
                 writer.write(key, sentences)
+        dropped = dropped_lines(counts, settings)
+        if dropped and not writer.training.documents + writer.held_out.documents:
+            raise UserError(f"no document is left: {dropped[0]}")
     reader.print_report(PROGRAM)
-    dropped = f"{counts['short_documents']:,} documents below --min_sentences={settings.min_sentences} dropped"
-    if counts["cut_sentences"]:
-        dropped += f", {counts['cut_sentences']:,} sentences cut"
+    for line in dropped:
+        corpus.print_note(PROGRAM, line)
+    cut = f"; {counts['cut']:,} long sentences cut" if counts["cut"] else ""
     seconds = f"{time.monotonic() - start:.1f} s"
-    corpus.print_note(PROGRAM, f"{len(paths):,} files -> {writer.summary()}; {dropped}; {seconds}")
+    corpus.print_note(PROGRAM, f"{len(paths):,} files -> {writer.summary()}{cut}; {seconds}")
 
 
 # Reading: files -> documents.
@@ -110,6 +135,16 @@ class Document(NamedTuple):
     key: str  # its first lines, which decide whether it is held out; equal for all parts of a cut document
     lines: list[str]
     is_page: bool = False  # of WikiExtractor: every line is a paragraph or a heading
+
+    def paragraphs(self, line_breaks: str) -> list[str]:
+        """Its paragraphs, and headings."""
+        if self.is_page:
+            return page_paragraphs(self.lines)
+        return text_paragraphs(self.lines, line_breaks=line_breaks)
+
+    def is_heading(self, text: str) -> bool:
+        """Whether a paragraph is a heading or a row of a table."""
+        return is_heading(text, MAX_TITLE_WORDS if self.is_page else 0)
 
 
 def read_documents(
@@ -207,117 +242,109 @@ def _close_documents(lines: Iterable[str | None], is_page: bool) -> Iterator[Doc
         key, document, num_chars = "" if line is None else key, [], 0
 
 
-# Splitting: documents -> sentences.
+# Dropping: documents -> sentences that are prose.
+
+
+class Rule(NamedTuple):
+    """What is dropped: a setting's name, its value that keeps everything, and whether a text is dropped."""
+
+    setting: str
+    off: bool | int
+    drops: Callable[[str, Document, SplitSettings], bool]
+
+    def is_broken(self, text: str, document: Document, settings: SplitSettings) -> bool:
+        """Whether the rule is on and drops a text."""
+        is_on = getattr(settings, self.setting) != self.off
+        return is_on and self.drops(text, document, settings)
+
+
+_GAP = re.compile(r"\s[.,](?:\s|$)")
+
+HEADINGS = Rule("drop_headings", False, lambda text, document, _: document.is_heading(text))
+SENTENCE_RULES = (
+    Rule("require_final_punctuation", False, lambda text, *_: not ends_as_sentence(text)),
+    Rule("min_words", 1, lambda text, _, settings: num_words(text) < settings.min_words),
+    Rule(
+        "min_letter_fraction",
+        0,
+        lambda text, _, settings: letter_fraction(text) < settings.min_letter_fraction,
+    ),
+    Rule(
+        "drop_incomplete",
+        False,
+        lambda text, document, _: (
+            document.is_page and (starts_in_lower_case(text) or bool(_GAP.search(text)))
+        ),
+    ),
+)
+SHORT_DOCUMENTS = Rule("min_sentences", 1, lambda *_: False)  # it counts sentences
+
+
+def dropped_lines(counts: Counter, settings: SplitSettings) -> list[str]:
+    """A line for each rule that dropped something, the most frequent first; a warning above a tenth."""
+    dropped = []
+    for rule in (HEADINGS, *SENTENCE_RULES, SHORT_DOCUMENTS):
+        numbers = {kind: counts[rule.setting, kind] for kind in ("sentences", "documents")}
+        if not any(numbers.values()):
+            continue
+        share = max(number / counts["all", kind] for kind, number in numbers.items() if number)
+        value, off = (str(v).lower() for v in (getattr(settings, rule.setting), rule.off))
+        line = "WARNING: " if share > 0.1 else ""
+        line += f"--{rule.setting}={value} dropped {numbers['sentences']:,} sentences"
+        line += f" and {numbers['documents']:,} whole documents; --{rule.setting}={off} keeps them"
+        dropped.append((share, line))
+    return [line for _, line in sorted(dropped, reverse=True)]
 
 
 def _split_chunk(
     settings: SplitSettings, documents: list[Document]
 ) -> tuple[list[tuple[str, list[str]]], Counter]:
-    """A worker's task: keys and sentences of the documents that are not dropped, and counts of drops and cuts."""
+    """A worker's task: keys and sentences of the documents that are not dropped, and counts by rule."""
     split_documents = []
-    counts: Counter[str] = Counter()
+    counts: Counter = Counter()
     for document in documents:
-        sentences = split_document(document, settings, counts)
-        if len(sentences) < settings.min_sentences:
-            counts["short_documents"] += 1
-        else:
-            split_documents.append((document.key, sentences))
+        of_document: Counter = Counter()
+        sentences = split_document(document, settings, of_document)
+        num_dropped = sum(of_document.values())
+        if len(sentences) >= settings.min_sentences:
+            split_documents.append((document.key, cut_long(sentences, counts)))
+        else:  # because it is short, or because a rule made it short
+            is_short = len(sentences) + num_dropped < settings.min_sentences
+            name = SHORT_DOCUMENTS.setting if is_short else of_document.most_common(1)[0][0]
+            counts[name, "documents"] += 1
+            of_document[name] += len(sentences)
+        counts.update({(name, "sentences"): number for name, number in of_document.items()})
+        counts["all", "documents"] += 1
+        counts["all", "sentences"] += len(sentences) + num_dropped
     return split_documents, counts
 
 
-def split_document(document: Document, settings: SplitSettings, counts: Counter) -> list[str]:
-    """The sentences of a document that are prose, in order."""
-    lines = document.lines
-    if document.is_page:
-        paragraphs = page_paragraphs(lines)
-    else:
-        paragraphs = text_paragraphs(lines, line_breaks=settings.line_breaks)
+def split_document(document: Document, settings: SplitSettings, dropped: Counter) -> list[str]:
+    """The sentences of a document that are prose, in order; counts those that each rule drops."""
     sentences = []
-    for paragraph in paragraphs:
-        for sentence in split_paragraph(paragraph, language=settings.language):
-            is_incomplete = document.is_page and _lacks_template(sentence)
-            if _is_prose(sentence, settings) and not is_incomplete:
-                parts = [sentence]
-                if len(sentence) > MAX_SENTENCE_CHARS:
-                    parts = textwrap.wrap(sentence, MAX_SENTENCE_CHARS, break_on_hyphens=False)
-                    counts["cut_sentences"] += 1
-                sentences.extend(parts)
+    for paragraph in document.paragraphs(settings.line_breaks):
+        if HEADINGS.is_broken(paragraph, document, settings):
+            dropped[HEADINGS.setting] += 1
+            continue
+        for text in split_paragraph(paragraph, language=settings.language):
+            broken = (rule for rule in SENTENCE_RULES if rule.is_broken(text, document, settings))
+            if rule := next(broken, None):
+                dropped[rule.setting] += 1
+            else:
+                sentences.append(text)
     return sentences
 
 
-_QUOTES = '"“”„«»'
-_CLOSERS = _QUOTES + "'’)]}*_"
-_SENTENCE_ENDS = (*".!?…。！？؟।", "...")
-
-
-def ends_as_sentence(text: str) -> bool:
-    """Whether a text ends in final punctuation, perhaps with quotation marks and brackets after it."""
-    return text.rstrip(_CLOSERS).endswith(_SENTENCE_ENDS)
-
-
-def _is_prose(sentence: str, settings: SplitSettings) -> bool:
-    if settings.require_final_punctuation and not ends_as_sentence(sentence):
-        return False
-    if sentence.count(" ") + 1 < settings.min_words:
-        return False
-    num_visible = len(sentence) - sentence.count(" ")
-    return sum(map(str.isalpha, sentence)) >= settings.min_letter_fraction * num_visible
-
-
-_GAP = re.compile(r"\s[.,;](?:\s|$)")
-
-
-def _lacks_template(sentence: str) -> bool:
-    """Whether a text lacks a template that WikiExtractor could not expand: "It covers .", "orbits the Sun."."""
-    return sentence[0].islower() or _GAP.search(sentence) is not None
-
-
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")  # half a character, not in UTF-8
-
-
-def split_paragraph(paragraph: str, *, language: str = "en") -> list[str]:
-    """Splits one paragraph into sentences, white space around them removed.
-
-    Example:
-      'Mr. Bo left. "Who? Me?" she said.' -> ['Mr. Bo left.', '"Who?', 'Me?" she said.']
-    """
-    text = _LONE_SURROGATE.sub("\ufffd", " ".join(paragraph.split()))
-    sentences: list[str] = []
-    for sentence in sentencex.segment(language, text):
-        if sentences and _is_inside_name(sentences[-1], sentence):
-            sentence = sentences.pop() + sentence
-        sentences += _split_quotation(sentence, language)
-    return [stripped for sentence in sentences if (stripped := sentence.strip())]
-
-
-def _is_inside_name(before: str, after: str) -> bool:
-    """Whether a full stop without a space after it, as in "Node.js" or "ast.Name", is between two parts."""
-    return before.endswith(".") and after[0].isascii() and after[0].isalnum()
-
-
-def _split_quotation(sentence: str, language: str) -> list[str]:
-    """Splits text inside quotation marks, which the splitter would treat as a single sentence of any length.
-
-    The splitter gets the sentence without the marks; each mark is then added to the sentence that it touches.
-    """
-    if not any(quote in sentence for quote in _QUOTES):
-        return [sentence]
-    positions = [index for index, char in enumerate(sentence) if char not in _QUOTES]
-    unquoted = "".join([sentence[index] for index in positions])
-    parts, start, num_seen = [], 0, 0
-    for part in sentencex.segment(language, unquoted)[:-1]:
-        num_seen += len(part)
-        if _is_inside_name(part, unquoted[num_seen:]):
-            continue
-        cut = positions[num_seen] if num_seen < len(positions) else len(sentence)
-        first_letter = next(filter(str.isalnum, sentence[cut:]), "")
-        if first_letter.islower():  # the sentence continues, as with `he said` after a quotation
-            continue
-        while cut > start and sentence[cut - 1] in _QUOTES:
-            cut -= 1
-        parts.append(sentence[start:cut])
-        start = cut
-    return [*parts, sentence[start:]]
+def cut_long(sentences: list[str], counts: Counter) -> list[str]:
+    """Cuts sentences of more than `MAX_SENTENCE_CHARS`, between words if there are blanks."""
+    parts = []
+    for text in sentences:
+        if len(text) > MAX_SENTENCE_CHARS:
+            counts["cut"] += 1
+            parts += textwrap.wrap(text, MAX_SENTENCE_CHARS, break_on_hyphens=False)
+        else:
+            parts.append(text)
+    return parts
 
 
 # Paragraphs of WikiExtractor pages.
@@ -328,10 +355,10 @@ _EMPTY_BRACKETS = re.compile(r"\s*(?:\(\s*[,;:]*\s*\)|\[\s*\])")
 
 
 def page_paragraphs(lines: Iterable[str]) -> list[str]:
-    """The paragraphs of a WikiExtractor page, without section titles and remains of markup.
+    """The paragraphs and section titles of a WikiExtractor page, without remains of markup.
 
     Example:
-      ["Location.", "Ur () lies in Iraq.&lt;br&gt; It is old."] -> ["Ur lies in Iraq. It is old."]
+      ["Ur () lies in Iraq.&lt;br&gt; It is old."] -> ["Ur lies in Iraq. It is old."]
     """
     paragraphs = []
     for line in lines:
@@ -341,7 +368,7 @@ def page_paragraphs(lines: Iterable[str]) -> list[str]:
         text = _EMPTY_BRACKETS.sub("", text).strip()
         # If WikiExtractor keeps the items of a list, it puts these characters in front of them.
         text = text.lstrip("*#:;•- ")
-        if len(text.split(maxsplit=_MAX_HEADING_WORDS)) > _MAX_HEADING_WORDS:
+        if text:
             paragraphs.append(text)
     return paragraphs
 
@@ -394,7 +421,7 @@ def _join_lines(lines: list[str], words: frozenset[str]) -> str:
     text = lines[0]
     for line in lines[1:]:
         if not text.endswith("-"):
-            text += " " + line
+            text += line_separator(text, line) + line
         elif text.endswith("--") or text.endswith(" -"):
             text += line if text.endswith("--") else " " + line
         else:

@@ -29,7 +29,7 @@ from albert_tf.data.pretraining_examples import SENTENCE_TASKS
 from albert_tf.data_prep.corpus import CorpusSettings, corpus_writer, print_note
 from albert_tf.data_prep.pretraining.run import create_pretraining_data
 from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
-from albert_tf.data_prep.split_sentences import split_paragraph
+from albert_tf.data_prep.sentences import split_paragraph
 from albert_tf.tasks.squad.questions import read_squad
 from albert_tf.text.settings import TextSettings, VocabularySettings
 

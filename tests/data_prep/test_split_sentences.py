@@ -3,13 +3,16 @@
 Covers: corpus.py.
 """
 
+import gzip
 import json
 import os
+import pathlib
+import re
 
 import pytest
 
 from albert_tf.core.errors import UserError
-from albert_tf.data_prep import corpus, split_sentences
+from albert_tf.data_prep import corpus, sentences, split_sentences
 from albert_tf.data_prep.split_sentences import SplitSettings
 from tests.helpers import documents_in, write_files
 
@@ -57,21 +60,21 @@ SENTENCES = {
 
 @pytest.mark.parametrize("name", SENTENCES)
 def test_splits_hard_cases(name):
-    sentences = SENTENCES[name]
-    assert split_sentences.split_paragraph(" ".join(sentences)) == sentences
+    expected = SENTENCES[name]
+    assert sentences.split_paragraph(" ".join(expected)) == expected
 
 
 def test_splitting_loses_no_character():
     paragraph = '" "A. "B c." D!" “e? F.” «G. H.» "'
-    joined = "".join(split_sentences.split_paragraph(paragraph))
+    joined = "".join(sentences.split_paragraph(paragraph))
     assert joined.replace(" ", "") == paragraph.replace(" ", "")
-    assert split_sentences.split_paragraph(" \t ") == []
+    assert sentences.split_paragraph(" \t ") == []
 
 
 @pytest.mark.parametrize("unit", ['"', "(", "a.", "Mr. ", '"A b. ', "“", "é", "word "])
 def test_survives_long_paragraphs(unit):
     paragraph = unit * (50_000 // len(unit))
-    joined = "".join(split_sentences.split_paragraph(paragraph))
+    joined = "".join(sentences.split_paragraph(paragraph))
     assert joined.replace(" ", "") == paragraph.replace(" ", "")
 
 
@@ -129,6 +132,7 @@ def test_cleans_pages():
         "* It has walls &amp; towers on every side.",
     ]
     assert split_sentences.page_paragraphs(lines) == [
+        "Early life and work.",
         "Ur lies in Iraq. It is old.",
         "It has walls & towers on every side.",
     ]
@@ -174,9 +178,19 @@ def test_wikiextractor_pages(tmp_path, capsys):
         ],
         ["Łódź is a city in central Poland.", "It has 670,000 inhabitants."],
     ]
-    last_line = capsys.readouterr().err.splitlines()[-1]
+    *dropped, last_line = capsys.readouterr().err.splitlines()
     assert "1 files -> 2 documents, 5 sentences" in last_line
-    assert "1 documents below --min_sentences=2 dropped" in last_line
+    numbers = {
+        line.split("--")[1].split()[0]: re.findall(r"\d+ (?:sent|whole)", line)
+        for line in dropped
+        if " dropped " in line
+    }
+    assert numbers == {
+        "min_sentences=2": ["1 sent", "1 whole"],
+        "drop_incomplete=true": ["2 sent", "0 whole"],
+        "require_final_punctuation=true": ["1 sent", "0 whole"],
+        "drop_headings=true": ["1 sent", "0 whole"],
+    }
 
 
 def test_plain_text_is_one_document_a_file(tmp_path):
@@ -210,11 +224,87 @@ def test_detects_formats():
 
 
 def test_drops_what_is_no_prose(tmp_path):
-    text = (
-        "HEADING\n\nA whole sentence. 17 23 42 91 x. No! Another one here.\n\n- an item\n- another"
-    )
+    text = "HEADING\n\nPART II.\n\nNo! A whole sentence. 17 23 42 91 yz. Another one here.\n\n- an item\n- another"
     documents = split(tmp_path, {"a.txt": text})
-    assert documents == [["A whole sentence.", "Another one here."]]
+    assert documents == [["No!", "A whole sentence.", "Another one here."]]
+
+
+def test_names_the_rule_that_drops_most(tmp_path, capsys):
+    lines = ["A sentence is here."] * 30
+    split(tmp_path, {"a.txt": "\n".join([*lines, "no end"])}, line_breaks="paragraphs")
+    kept = "--require_final_punctuation=false keeps them"
+    assert (
+        f": --require_final_punctuation=true dropped 1 sentences and 0 whole documents; {kept}"
+        in (capsys.readouterr().err)
+    )
+    with pytest.raises(
+        UserError, match=r"no document is left: WARNING: --require_final.*2 sent.* 1 whole"
+    ):
+        split(tmp_path, {"a.txt": "no end\n\nnor here"})
+
+
+# Languages.
+
+
+def read_languages():
+    """What is kept and dropped of each language's lines; those that begin with a hyphen are dropped."""
+    text = (pathlib.Path(__file__).parent / "languages.txt").read_text("utf-8")
+    sections = [section.splitlines() for section in text.split("== ")[1:]]
+    return {name: lines for name, *lines in sections}
+
+
+LANGUAGES = read_languages()
+
+
+@pytest.mark.parametrize("layout", ["lines", "paragraph"])
+@pytest.mark.parametrize("name", LANGUAGES)
+def test_keeps_what_a_person_would_keep(tmp_path, name, layout):
+    lines = LANGUAGES[name]
+    prose = [line for line in lines if not line.startswith("- ")]
+    assert len(prose) >= 20
+    if layout == "lines":
+        lines = [line.removeprefix("- ") for line in lines]
+    else:
+        lines = ["".join(prose) if name in ("zh", "zh_Hant", "ja") else " ".join(prose)]
+    (kept,) = split(tmp_path, {"a.txt": "\n".join(lines)})
+    assert "".join(kept).replace(" ", "") == "".join(prose).replace(" ", "")
+    # Short Thai sentences without marks, or sentences after an ellipsis, may stay together.
+    assert len(kept) >= (10 if name == "th" else 18)
+
+
+def test_marks_of_other_scripts_end_sentences_without_the_language():
+    chinese = "天氣很好。「你去嗎？」他問。『我去。』（他笑了。）我們走了。"
+    assert sentences.split_paragraph(chinese) == [
+        *("天氣很好。", "「你去嗎？」", "他問。", "『我去。』", "（他笑了。）", "我們走了。")
+    ]
+    greek = "«Πού πας;» ρώτησε. Έχετε πάει εκεί; Ναι."
+    assert sentences.split_paragraph(greek) == ["«Πού πας;» ρώτησε.", "Έχετε πάει εκεί;", "Ναι."]
+    french = "« Oui. Je viens. » Il part."
+    assert sentences.split_paragraph(french) == ["« Oui.", "Je viens. »", "Il part."]
+
+
+def test_words_are_counted_where_they_are_written_with_blanks():
+    texts = {
+        "One two three.": 3,
+        "他问。": 1,
+        "天气很好。": 2,
+        "ฝนตก": 2,
+        "나는 학교에 간다.": 3,
+        "BERT很好。": 2,
+    }
+    assert {text: sentences.num_words(text) for text in texts} == texts
+
+
+def test_lines_of_scripts_without_blanks_are_joined_without_one():
+    lines = ["今天的天气", "很好，我们", "去公园。"]
+    assert split_sentences.text_paragraphs(lines) == ["今天的天气很好，我们去公园。"]
+
+
+def test_pages_keep_georgian_and_chinese_sentences(tmp_path):
+    text = "თბილისი საქართველოს დედაქალაქია და დიდი ქალაქია.\n历史.\n他死于1900年。\n"
+    pages = {"wiki_00": f'<doc id="1" title="T">\nT\n\n{text}</doc>\n'}
+    (kept,) = split(tmp_path, pages)
+    assert [text[:3] for text in kept] == ["თბი", "他死于"]
 
 
 def test_cuts_long_sentences_and_says_so(tmp_path, capsys):
@@ -222,7 +312,7 @@ def test_cuts_long_sentences_and_says_so(tmp_path, capsys):
     (document,) = split(tmp_path, {"a.txt": text})
     assert max(map(len, document)) <= 4000
     assert " ".join(document) == text
-    assert "1 sentences cut" in capsys.readouterr().err
+    assert "1 long sentences cut" in capsys.readouterr().err
 
 
 def test_parts_of_a_cut_document_have_one_key(tmp_path, monkeypatch):
@@ -298,7 +388,21 @@ def test_bytes_that_are_not_utf8_are_mended(tmp_path, capsys, choice, expected):
     assert "1 lines were not UTF-8, the first: " in capsys.readouterr().err
 
 
+def test_gzip_is_read_whatever_its_name(tmp_path):
+    packed = gzip.compress(b"One is. Two is.")
+    assert split(tmp_path, {"a.gz": packed, "b.txt": packed}) == [["One is.", "Two is."]] * 2
+
+
 WRONG_FILES = {
+    "zip": (
+        b"PK\x03\x04abc\n",
+        {"invalid_utf8": "replace"},
+        r"a: is a ZIP archive, expected UTF-8",
+    ),
+    "image": (b"\xff\xd8\xff\xe0\n", {"invalid_utf8": "replace"}, r"a: is a JPEG image"),
+    "nul": (b"ab\0c\n", {"invalid_utf8": "skip_line"}, r"a: is binary"),
+    "tar": (gzip.compress(b"name\0\0\0\n"), {"invalid_utf8": "replace"}, r"a: is binary"),
+    "cut_gzip": (gzip.compress(b"One is. " * 99)[:20], {}, r"a: its gzip data is cut off"),
     "no_end": ('<doc id="1" title="T">\nText.', {}, r"a:1: <doc> without </doc>"),
     "nested": ('<doc id="1">\n<doc id="2">\n', {}, r"a:2: <doc> inside the page .* line 1"),
     "outside": ('<doc id="1">\n</doc>\nText.', {}, r"a:3: expected a line <doc"),

@@ -84,6 +84,7 @@ class Span(NamedTuple):
     path: str
     start: int
     end: int
+    unpacked: str = ""  # where the text of a gzip file is
 
 
 class Block(NamedTuple):
@@ -114,7 +115,7 @@ def blocks_of(inputs: Inputs) -> Iterator[Block]:
         start = 0
         while start < file["bytes"]:
             end = min(start + room, file["bytes"])
-            spans.append(Span(file["file"], start, end))
+            spans.append(Span(file["file"], start, end, file.get("unpacked", "")))
             room -= end - start
             start = end
             if not room:
@@ -134,8 +135,6 @@ def read_block(block: Block, invalid_utf8: str) -> Text:
     for span in block.spans:
         content, offset, is_cut = read_span(span)
         lines = content.split(b"\n")
-        if offset == 0:
-            corpus.check_first_line(lines[0] + b"\n" * (len(lines) > 1), span.path)
         for line in lines:
             sentence: str | None
             try:
@@ -157,7 +156,8 @@ def read_block(block: Block, invalid_utf8: str) -> Text:
 def read_span(span: Span) -> tuple[bytes, int, bool]:
     """The text of the documents that begin in a span, its offset, and whether it begins inside a document."""
     before = min(span.start, 1)  # the byte before a span tells whether a line begins with it
-    with files.errors_named(span.path, "read"), files.open_binary(span.path) as file:
+    path = span.unpacked or span.path
+    with files.errors_named(path, "read"), files.open_binary(path) as file:
         file.seek(span.start - before)
         data = file.read(before + span.end - span.start + BLOCK_BYTES)
     end_of_span = before + span.end - span.start

@@ -60,7 +60,8 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> tuple[dict[str
             files.remove(settings.work_folder)  # of a run that was killed at the very end
             return metadata, True
         _begin(settings, {**identity, "modified_nanoseconds": modified})
-        text_counts, counts_of_shards = make_shards(job, inputs)
+        texts = [_as_text(settings, number, file) for number, file in enumerate(inputs)]
+        text_counts, counts_of_shards = make_shards(job, texts)
         metadata = {
             **identity,
             "num_shards": len(counts_of_shards),
@@ -71,6 +72,23 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> tuple[dict[str
         files.write_bytes(path, files.json_bytes(metadata))
         files.remove(settings.work_folder)
     return metadata, False
+
+
+def _as_text(
+    settings: PretrainingDataSettings, number: int, file: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """Checks that a file is text, and decompresses gzip into the work folder, because blocks begin anywhere."""
+    with corpus.open_text(file["file"]) as text:
+        if not corpus.is_gzip(file["file"]):
+            return file
+        path = os.path.join(settings.work_folder, f"text-{number:06d}")
+        if not files.exists(path):
+            with files.OutputFile(path) as unpacked:
+                while data := text.read(1 << 20):
+                    unpacked.write(data)
+    status = files.status(path)
+    assert status, "it was just written"
+    return {**file, "bytes": status.length, "unpacked": path}
 
 
 # --- The engines.

@@ -18,6 +18,7 @@ from albert_tf.data.record_formats.packed import SENTENCE_WEIGHTS
 from albert_tf.data.record_set import RecordSet, find_pretraining_records
 from albert_tf.formats import depth, pretrained
 from albert_tf.formats.tokenizer_files import vocabulary_files
+from albert_tf.formats.weights import Weights
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.heads import AlbertForPreTraining
 from albert_tf.tasks.pretraining.settings import PretrainingConfig
@@ -85,7 +86,7 @@ class PretrainingTask(Task):
         model_config = config.chosen_config(run, checkpoint, vocab_size)
         facts |= {
             "the flag": config.to_dict(),
-            "the model": {"vocab_size": model_config.vocab_size},
+            "the model": {"vocab_size": model_config.vocab_size, **_known_cleaning(weights)},
             **{name: _known_of(name) for name in (config.vocabulary_file, beside) if name},
         }
         _check_agreement(facts)
@@ -235,10 +236,20 @@ def _known_of(vocabulary: str) -> dict[str, Any]:
     return {"spm_sha256": Tokenizer.from_file(vocabulary).sha256}
 
 
+def _known_cleaning(weights: Weights | None) -> dict[str, Any]:
+    """How the text of an initial model was cleaned, as far as its files say; a new model has no such text."""
+    return {name: getattr(weights, name, None) for name in _CLEANING}
+
+
 def _check_agreement(facts: Mapping[str, Mapping[str, Any]]) -> None:
     """Checks that what records, flags, vocabularies and model say about the same thing is the same."""
-    for name in ("max_seq_length", "max_predictions_per_seq", "spm_sha256", "vocab_size"):
-        told = {owner: values[name] for owner, values in facts.items() if values.get(name)}
+    sizes = ("max_seq_length", "max_predictions_per_seq", "spm_sha256", "vocab_size")
+    for name in (*sizes, *_CLEANING):
+        told = {
+            owner: values[name]
+            for owner, values in facts.items()
+            if values.get(name) or values.get(name) is False
+        }
         if len(set(told.values())) > 1:
             words = ", ".join(f"{owner} has {value}" for owner, value in told.items())
             raise UserError(f"{name} must be the same everywhere: {words}")

@@ -1,0 +1,163 @@
+"""Sentences of all languages, by Unicode's properties: where they end, and what makes a text prose.
+
+`sentencex` splits. What is added: text within quotation marks, which it treats as one sentence of any length, marks
+that it knows only if it is told the language, and Thai and Lao, whose sentences have no mark at their end.
+"""
+
+import unicodedata
+from collections.abc import Iterator
+
+import regex
+import sentencex
+
+# Scripts whose words are written without blanks: lines are broken between any two letters, or by a dictionary.
+_UNSPACED = r"[[\p{LB=SA}\p{LB=ID}\p{LB=CJ}\p{Tibetan}]&&\p{L}]"
+# Scripts without final punctuation; a blank separates sentences, and clauses.
+_UNMARKED = r"[\p{Thai}\p{Lao}\p{Tai_Le}\p{New_Tai_Lue}\p{Tai_Viet}]"
+# What follows the end of a sentence: quotation marks, brackets, emphasis, emoji, marks of direction, notes like [1].
+_CLOSERS = r"(?:[\p{Pe}\p{Pi}\p{Pf}\p{QMark}\p{So}\p{Sk}\p{Cf}\p{M}*_~～\s]|\[\w{1,3}\])*"
+# Marks that are always final, unlike a full stop. Unicode does not count Tibetan shads among them, and keyboards have
+# other characters for two: the Greek question mark is a semicolon, the Armenian full stop a colon.
+_FINAL = (
+    r"(?:[\p{STerm}--[.!?．]]|[།༎]"
+    r"|(?<=\p{Greek}[\p{Pe}\p{Pf}]?)[;\u037e]|(?<=\p{Armenian}[\p{Pe}\p{Pf}]?):)"
+)
+# An ellipsis can end a sentence, and a dash before a quotation mark does: there, somebody is interrupted.
+_ANY_END = rf"(?:[\p{{STerm}}…‥⋯]|{_FINAL}|[-–—―](?=\p{{QMark}}))"
+
+
+def _compiled(pattern: str) -> regex.Pattern:
+    return regex.compile(pattern, regex.V1)  # in which [a--b] and [a&&b] are sets
+
+
+_AT_END = _compiled(rf"(?r){_ANY_END}{_CLOSERS}\Z")
+_AFTER_FINAL = _compiled(rf"{_FINAL}[\p{{STerm}}…]*\p{{Pe}}*\s*(?=\S)")
+_UNMARKED_END = _compiled(rf"(?r){_UNMARKED}{_CLOSERS}\Z")
+_IS_UNMARKED = _compiled(_UNMARKED)
+_CLAUSE = _compiled(rf".{{20,}}?(?<={_UNMARKED}) +(?={_UNMARKED})|.+")
+_QUOTE = _compiled(r"[\p{QMark}--['’]]")  # without apostrophes
+_UNSPACED_LETTER = _compiled(_UNSPACED)
+_UNSPACED_START = _compiled(rf"[\p{{Ps}}\p{{Pi}}]*{_UNSPACED}")
+_WORD = _compiled(r"\p{L}\S*")
+_LETTERS = _compiled(r"[\p{L}\p{M}]+")
+_EDGES = _compiled(r"^[\p{P}\s]+|(?r)[\p{P}\s]+$")
+_IGNORED = _compiled(r"[\s\p{Cf}]+")
+_IN_CAPITALS = _compiled(r"[IVXLCDM]+\.|(?:[\p{Lu}\p{N}\p{P}--\p{QMark}]+ ?){2,}\.")
+_LONE_SURROGATE = _compiled("[\ud800-\udfff]")  # half a character, not in UTF-8
+_MIN_UNMARKED_LETTERS = 6  # fewer in a line of a script without final punctuation are a heading
+
+
+def ends_as_sentence(text: str) -> bool:
+    """Whether a text ends as sentences of its script do, perhaps with quotation marks and brackets after it."""
+    return bool(_AT_END.search(text) or _UNMARKED_END.search(text))
+
+
+def num_words(text: str) -> int:
+    """Words with a letter; where no blanks separate words, two letters count as one."""
+    spaced, num_unspaced = _UNSPACED_LETTER.subn(" ", text)
+    return len(_WORD.findall(spaced)) + (num_unspaced + 1) // 2
+
+
+def letter_fraction(text: str) -> float:
+    """Share of letters and their marks in a text, without the punctuation around it."""
+    visible = _IGNORED.sub("", _EDGES.sub("", text))
+    return sum(map(len, _LETTERS.findall(visible))) / max(1, len(visible))
+
+
+def is_heading(paragraph: str, max_title_words: int) -> bool:
+    """Whether a paragraph is in capitals, a title with at most so many words, or a row or heading without final marks.
+
+    Example:
+      "CHAPTER I." -> True; "History." -> True with `max_title_words` 5
+    """
+    if _IN_CAPITALS.fullmatch(paragraph):
+        return True
+    if num_words(paragraph) <= max_title_words and paragraph.endswith("."):
+        return True
+    if _AT_END.search(paragraph) or not _UNMARKED_END.search(paragraph):
+        return False
+    num_letters = len(_UNSPACED_LETTER.findall(paragraph))
+    return num_letters < _MIN_UNMARKED_LETTERS or "\t" in paragraph or "|" in paragraph
+
+
+def starts_in_lower_case(text: str) -> bool:
+    """Whether the first letter is small in a script whose sentences begin with capitals (not in Georgian)."""
+    first = next(filter(str.isalnum, text), "")
+    return first.islower() and first.title() != first
+
+
+def line_separator(before: str, after: str) -> str:
+    """What replaces the line break between two lines of a paragraph: nothing where words have no blanks."""
+    joins = _UNSPACED_START.match(after) and not before[-1].isascii()
+    return "" if joins else " "
+
+
+def split_paragraph(paragraph: str, *, language: str = "en") -> list[str]:
+    """Splits one paragraph into sentences, white space around them removed.
+
+    Example:
+      'Mr. Bo left. "Who? Me?" she said.' -> ['Mr. Bo left.', '"Who?', 'Me?" she said.']
+    """
+    text = _LONE_SURROGATE.sub("\ufffd", " ".join(paragraph.split()))
+    sentences: list[str] = []
+    start = 0
+    for end in (*_cuts(text, language), len(text)):
+        sentence = text[start:end]
+        parts = _CLAUSE.findall(sentence) if _IS_UNMARKED.search(sentence) else [sentence]
+        for part in parts:
+            if sentences and not any(
+                map(str.isalnum, part)
+            ):  # the second mark of "?!", or an emoji
+                sentences[-1] += part
+            else:
+                sentences.append(part)
+        start = end
+    return [stripped for sentence in sentences if (stripped := sentence.strip())]
+
+
+def _cuts(text: str, language: str) -> Iterator[int]:
+    """Where sentences begin, found in the text without its quotation marks."""
+    quotes = set(_QUOTE.findall(text))
+    positions = [index for index, char in enumerate(text) if char not in quotes]
+    unquoted = "".join([text[index] for index in positions])
+    ends, end = {match.end() for match in _AFTER_FINAL.finditer(unquoted)}, 0
+    for part in sentencex.segment(language, unquoted):
+        end += len(part)
+        ends.add(end)
+    for end in sorted(ends - {0, len(unquoted)}):
+        last = end - 1
+        while last and unquoted[last].isspace():
+            last -= 1
+        between = text[positions[last] + 1 : positions[end]]
+        before, after = unquoted[last], unquoted[end]
+        # A full stop within "Node.js" or "ast.Name", or a sentence that goes on, as with `he said` after a quotation.
+        if (
+            before == "."
+            and last + 1 == end
+            and not between
+            and after.isascii()
+            and after.isalnum()
+        ):
+            continue
+        has_mark = bool(between.strip()) or unicodedata.category(after) == "Pd"
+        if has_mark and starts_in_lower_case(unquoted[end : end + 40]):
+            continue
+        yield positions[last] + 1 + _first_opening(between, text[: positions[last]])
+
+
+def _first_opening(between: str, before: str) -> int:
+    """Where the next sentence begins in the blanks and quotation marks between two sentences."""
+    for index, mark in enumerate(between):
+        touches_before = not any(map(str.isspace, between[:index]))
+        touches_after = not any(map(str.isspace, between[index:]))
+        if mark.isspace():
+            continue
+        if touches_before != touches_after:
+            opens = touches_after
+        elif unicodedata.category(mark) == "Po":  # the same mark opens and closes
+            opens = before.count(mark) % 2 == 0
+        else:
+            opens = unicodedata.category(mark) in ("Pi", "Ps")
+        if opens:
+            return index
+    return len(between)
