@@ -25,7 +25,8 @@ The names that `import albert_tf` offers, and the classes that they return; writ
 In shapes, B is the batch, L the length in tokens, D the hidden width, P the number of masked positions, V the size of
 the vocabulary, C the number of choices or classes, K the number of candidates for a start or an end. `UserError` is
 raised for wrong input, with one line that says what was expected, what was given and what to change. TensorFlow is
-loaded when a name is first used, and its log of start-up messages is off, unless `TF_CPP_MIN_LOG_LEVEL` is set.
+loaded when a name is first used; its log of start-up messages is off, unless it was imported before `albert_tf` or
+`TF_CPP_MIN_LOG_LEVEL` is set.
 """
 _RETURNED = {"load_predictor": Predictor, "load_pretrained": ModelWithHead}
 # Methods for users; the other methods of these classes are for the library itself, and for writing a task.
