@@ -1,6 +1,6 @@
 """The command `albert-tf`: the first words name a program, and the other words are its flags.
 
-albert-tf classify --task_name=tsv --train_file=train.tsv ...
+albert-tf classify --task_name=table --train_file=train.tsv ...
 albert-tf data split_sentences --input_file=wiki.txt --output_file=sentences.txt
 """
 

@@ -6,6 +6,7 @@ this commit does not have are those of the newest commit.
 
 _FEATURES = "features need no file"
 _TPU_VM = "not needed: a program on a TPU VM finds its TPU by --tpu_name=local"
+_LABELS = "not needed: the labels are those of the training data"
 _OF_LOOP = "not needed: the number of steps on the device follows their time"
 _RACE_FILE = "not needed: RACE is read from --data_dir"
 REPLACEMENTS = {
@@ -28,6 +29,8 @@ REPLACEMENTS = {
     "master": _TPU_VM,
     "middle_only": "use --level=middle",
     "num_keep_checkpoint": "the newest and the best checkpoint are kept",
+    "num_classes": _LABELS,
+    "num_labels": _LABELS,
     "num_tpu_cores": "not needed: all cores are used",
     "parallel": "--num_workers replaces it",
     "predict_batch_size": "--eval_batch_size replaces it",
@@ -45,4 +48,30 @@ REPLACEMENTS = {
     "use_einsum": "not needed: every export converts to TFLite (--format=tflite)",
     "use_tpu": "--tpu_name replaces it",
     "warmup_step": "--num_warmup_steps replaces it",
+}
+
+# What people of other libraries type -> the flag of some program that they mean.
+MEANT = {
+    "batch_size": "train_batch_size",
+    "bf16": "mixed_precision=mixed_bfloat16",
+    "checkpoint": "init_checkpoint",
+    "epochs": "num_train_epochs",
+    "eval_steps": "eval_every_steps",
+    "fp16": "mixed_precision=mixed_float16",
+    "logging_steps": "log_every_steps",
+    "lr": "learning_rate",
+    "max_length": "max_seq_length",
+    "max_steps": "num_train_steps",
+    "model_name": "init_checkpoint",
+    "model_name_or_path": "init_checkpoint",
+    "num_epochs": "num_train_epochs",
+    "per_device_eval_batch_size": "eval_batch_size",
+    "per_device_train_batch_size": "train_batch_size",
+    "pretrained_model_name_or_path": "init_checkpoint",
+    "save_steps": "save_checkpoints_steps",
+    "test_file": "predict_file",
+    "tokenizer_name": "spm_model_file",
+    "validation_file": "eval_file",
+    "warmup_ratio": "warmup_proportion",
+    "warmup_steps": "num_warmup_steps",
 }

@@ -1,15 +1,17 @@
 """Tables of examples: TSV, CSV, JSON lines, Parquet, Arrow, and folders of such files, as DataFrames of pandas.
 
-The ending of a file's name selects the format. Files with an unknown ending are TSV, in which quotation marks are
-ordinary text: the files of GLUE contain thousands of unpaired ones.
+The ending of a file's name selects the format; it may be followed by .gz. Files with an unknown ending are TSV, in
+which quotation marks are ordinary text: the files of GLUE contain thousands of unpaired ones.
 """
 
 import csv
+import gzip
 import io
 import json
 import math
 import os
-import warnings
+import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +27,10 @@ _NAMES_SHOWN = 20  # labels or columns in one message
 _JSON = (".jsonl", ".ndjson", ".json")
 # If a folder has files of several formats, the first of these is its table; `datasets` writes state.json beside .arrow.
 _ENDINGS = (".arrow", ".parquet", *_JSON, ".csv", ".tsv")
+_SEPARATORS, _ROWS_TO_GUESS = ",;\t|", 20
+_SPLITS = re.compile(r"(train|dev|val|valid|validation|eval|test)(?![a-z])", re.IGNORECASE)
+_IDS = ("id", "guid", "uuid", "idx")
+_RECORDS = 'DataFrame.to_json writes rows with orient="records"'
 
 
 def is_table(path: str) -> bool:
@@ -33,20 +39,26 @@ def is_table(path: str) -> bool:
 
 
 def has_lists(path: str) -> bool:
-    """Whether the cells of a table may be lists."""
-    return is_table(path) and _ending(path) not in (".csv", ".tsv")
+    """Whether the cells of a table may be lists; in CSV, they are lists of Python or JSON."""
+    return is_table(path) and _ending(path) != ".tsv"
 
 
-def read_table(path: str, *, source: str, header: Sequence[str] = ()) -> "pandas.DataFrame":
-    """The rows of a file, or of all files in a folder, in the order of their names.
+def read_table(
+    path: str, *, source: str, header: Sequence[str] = (), fills_short_rows: bool = False
+) -> "pandas.DataFrame":
+    """The rows of a file, of all files in a folder, or of several of these: a glob, or paths separated by commas.
+
+    A line without any text is a row if the table has one column.
 
     Args:
       source: names the file in messages, such as "--train_file=x.csv".
       header: names of the columns of a TSV file that has no header.
+      fills_short_rows: whether rows of too few columns are read, with empty texts; otherwise they are errors.
 
     Returns:
       Values as the format has them; numbers that stand for names of classes (`datasets.ClassLabel`) are these names.
-      The index is the row's number in the file as a spreadsheet shows it, from 1; a header is row 1.
+      The index says where each row is, for messages: "row 338 (line 3526, id politics/279)". Rows of data count from
+      1, without the header; the line is that of the file; the id is the user's, if there is such a column.
 
     Raises:
       UserError: the file cannot be read, is of another format, or has no rows.
@@ -54,29 +66,50 @@ def read_table(path: str, *, source: str, header: Sequence[str] = ()) -> "pandas
     import pandas
     import pyarrow
 
-    frames = []
-    for part in _parts(path, source):
+    frames: list[pandas.DataFrame] = []
+    parts = [part for name in _paths(path) for part in _parts(name, source)]
+    for name, content in parts:
+        own = source if len(parts) == 1 else name
         try:
-            frames.append(_read(part, header))
-        except UserError:
-            raise
-        except (ValueError, pyarrow.ArrowException, pandas.errors.ParserWarning) as error:
-            raise UserError(f"{source}: cannot be read: {first_line(error)}") from None
-    frame = pandas.concat(frames)
-    if frame.empty:
+            frame, lines = _read(name, content, header, fills_short_rows)
+            _check_names(frame)
+        except (UserError, ValueError, csv.Error, pyarrow.ArrowException) as error:
+            reason = (
+                error if isinstance(error, UserError) else f"cannot be read: {first_line(error)}"
+            )
+            raise UserError(f"{own}: {reason}") from None
+        is_json = _ending(name) in _JSON  # whose rows may lack keys
+        if frames and not is_json and {*frame.columns} != {*frames[0].columns}:
+            raise UserError(f"{own}: has other columns than {parts[0][0]}")
+        frame.index = pandas.Index(
+            _places(frame, lines, os.path.basename(name) if len(parts) > 1 else ""), dtype=object
+        )
+        frames.append(frame)
+    table = pandas.concat(frames) if len(frames) > 1 else frames[0]
+    if table.empty:
         raise UserError(f"{source}: contains no rows")
-    return frame
+    return table
 
 
 def chosen(frame: "pandas.DataFrame", columns: Sequence[str], source: str) -> list[tuple]:
     """The cells of some columns, row by row; cells are texts or lists of texts, missing ones are empty texts."""
-    names = list(map(str, frame.columns))
     for column in columns:
-        if column not in names:
-            raise UserError(
-                f"{source}: has no column {column!r}, only {listed(list(map(repr, names)))}"
-            )
-    return list(zip(*([cell(value) for value in frame[name]] for name in columns), strict=True))
+        if column not in frame.columns:
+            names = listed([repr(name) for name in frame.columns])
+            has_header = _ending(source) not in (".parquet", ".arrow", *_JSON)
+            hint = "; the first line must name the columns" if has_header else ""
+            raise UserError(f"{source}: has no column {column!r}, only {names}{hint}")
+    return list(zip(*(_cells(frame, name, source) for name in columns), strict=True))
+
+
+def _cells(frame: "pandas.DataFrame", name: str, source: str) -> list[Cell]:
+    cells = []
+    for place, value in zip(frame.index, frame[name], strict=True):
+        try:
+            cells.append(cell(value))
+        except UserError as error:
+            raise UserError(f"{source}: {place}: column {name!r}: {error}") from None
+    return cells
 
 
 def text_of(cell: Cell, place: str) -> str:
@@ -98,44 +131,66 @@ def read_lines(path: str, source: str) -> list[str]:
         text = _content(path, source).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UserError(f"{source}: cannot be read: {first_line(error)}") from None
-    # Not str.splitlines, which also splits at U+0085, U+2028 and others; real files have these characters inside texts.
-    lines = [line.removesuffix("\r") for line in text.split("\n")]
+    lines = _lines(text)
     while lines and not lines[-1]:
         lines.pop()
     return lines
 
 
 def cell(value: Any) -> Cell:
-    """A value of JSON, Arrow or pandas as text, or as a list of texts."""
+    """A value of JSON, Arrow or pandas as text, or as a list of texts; an object is an error."""
     if isinstance(value, str):
         return value
-    if isinstance(value, Sequence) and not isinstance(value, bytes):
-        return [str(cell(item)) for item in value]
-    if hasattr(value, "tolist"):  # of NumPy
-        return cell(value.tolist())
-    if isinstance(value, bytes):  # as some writers of Parquet store texts
-        return value.decode()
-    if value is None or (isinstance(value, float) and math.isnan(value)):
+    if value is None or is_missing(value):
         return ""
-    if isinstance(value, bool | dict):
-        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, Mapping):
+        raise UserError(f"expected a text, got an object; {_RECORDS}")
+    if isinstance(value, bytes):  # as some writers of Parquet store texts
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            raise UserError("expected a text, got bytes that are not UTF-8") from None
+    if isinstance(value, Sequence):
+        return [text_of(cell(item), "a list in a list") for item in value]
+    if hasattr(value, "tolist"):  # of NumPy; the text of a float32 has no digits of float64
+        is_float = isinstance(value.tolist(), float)
+        return cell(float(str(value)) if is_float else value.tolist())
+    if isinstance(value, bool):
+        return json.dumps(value)
     # A missing value makes floats of the whole numbers of its column.
     is_whole = isinstance(value, float) and value.is_integer()
     return str(int(value) if is_whole else value)
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a value of pandas stands for a missing one."""
+    is_nan = isinstance(value, float) and math.isnan(value)
+    return is_nan or type(value).__name__ in ("NAType", "NaTType")
 
 
 # --- Files ---
 
 
 def _ending(path: str) -> str:
-    return os.path.splitext(path.rstrip("/"))[1].lower()
+    return os.path.splitext(path.rstrip("/").removesuffix(".gz"))[1].lower()
 
 
 def _content(path: str, source: str) -> bytes:
     try:
-        return files.read_bytes(path)
+        content = files.read_bytes(path)
+        return gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content
+    except (OSError, EOFError, ValueError) as error:
+        raise UserError(f"{source}: cannot be read: {first_line(error)}") from None
     except UserError as error:
         raise UserError(f"{source}{str(error).removeprefix(path)}") from None
+
+
+def _paths(path: str) -> list[str]:
+    """The files or folders that a flag names."""
+    if files.exists(path):
+        return [path]
+    names = [name.strip() for name in path.split(",") if name.strip()]
+    return [found for name in names for found in (sorted(files.matching(name)) or [name])]
 
 
 def _parts(path: str, source: str) -> list[tuple[str, bytes]]:
@@ -145,62 +200,143 @@ def _parts(path: str, source: str) -> list[tuple[str, bytes]]:
     # Spark writes files such as _SUCCESS beside the parts.
     names = [name for name in sorted(files.names_in(path)) if name[0] not in "._"]
     for ending in _ENDINGS:
-        if parts := [os.path.join(path, name) for name in names if _ending(name) == ending]:
-            return [(part, _content(part, source)) for part in parts]
+        if parts := [name for name in names if _ending(name) == ending]:
+            splits = {match[0].lower() for match in map(_SPLITS.match, parts) if match}
+            if len(splits) > 1:
+                example = f"{path.rstrip('/')}/{sorted(splits)[-1]}*"
+                reason = f"holds {', '.join(sorted(splits))}; name one, such as {example}"
+                raise UserError(f"{source}: {reason}")
+            paths = [os.path.join(path, name) for name in parts]
+            return [(part, _content(part, source)) for part in paths]
     hint = f"; name one of {listed(names)} in it" if names else ""
     raise UserError(f"{source}: is a folder without {', '.join(_ENDINGS)} files{hint}")
 
 
-def _read(part: tuple[str, bytes], header: Sequence[str]) -> "pandas.DataFrame":
+def _places(frame: "pandas.DataFrame", lines: Sequence[int], part: str) -> list[str]:
+    """Where each row is, for messages."""
+    details = [[f"line {line}"] for line in lines] or [[] for _ in range(len(frame))]
+    if column := next((name for name in frame.columns if name.lower() in _IDS), None):
+        for own, value in zip(details, frame[column], strict=True):
+            if isinstance(value, str | int) and value != "":
+                own.append(f"id {str(value)[:80]}")
+    start = f"{part} row" if part else "row"
+    return [
+        f"{start} {row} ({', '.join(own)})" if own else f"{start} {row}"
+        for row, own in enumerate(details, start=1)
+    ]
+
+
+def _check_names(frame: "pandas.DataFrame") -> None:
+    """Checks that columns have different names, which are texts from here on."""
+    frame.columns = frame.columns.map(str)
+    if twice := [name for name, count in Counter(frame.columns).items() if name and count > 1]:
+        raise UserError(f"has two columns {twice[0]!r}")
+
+
+def _read(
+    path: str, content: bytes, header: Sequence[str], fills_short_rows: bool
+) -> tuple["pandas.DataFrame", list[int]]:
+    """The rows of a file, and the line of each, if the format has lines."""
     import pandas
 
-    path, content = part
     ending = _ending(path)
     if ending in (".parquet", ".arrow"):
-        frame = _read_arrow(content, ending)
-    elif ending in _JSON:
-        frame = pandas.DataFrame(_json_rows(content.decode("utf-8-sig"), path), dtype=object)
-    else:
-        frame = _read_text(content, ending, header)
-    has_header = ending not in (".parquet", ".arrow", *_JSON) and not header
-    frame.index = pandas.RangeIndex(1 + has_header, 1 + has_header + len(frame))
-    return frame
+        return _read_arrow(content, ending), []
+    text = content.decode("utf-8-sig")
+    if ending in _JSON:
+        rows, lines = _json_rows(text)
+        return pandas.DataFrame(rows, dtype=object), lines
+    return _read_text(text, ending == ".csv", header, fills_short_rows)
 
 
-def _read_text(content: bytes, ending: str, header: Sequence[str]) -> "pandas.DataFrame":
+def _lines(text: str) -> list[str]:
+    # Not str.splitlines, which also splits at U+0085, U+2028 and others; real files have these characters inside texts.
+    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
+
+
+def _read_text(
+    text: str, is_csv: bool, header: Sequence[str], fills_short_rows: bool
+) -> tuple["pandas.DataFrame", list[int]]:
     import pandas
 
-    options: dict[str, Any] = {"sep": "\t", "quoting": csv.QUOTE_NONE, "lineterminator": "\n"}
-    if ending == ".csv":
-        first = content.partition(b"\n")[0].decode("utf-8-sig")
-        options = {"sep": max(",;\t", key=first.count)}
-    if header:
-        options |= {"names": list(header), "header": None}
-    with warnings.catch_warnings():
-        # Without index_col, a row with too many cells would shift all columns; with it, pandas warns.
-        warnings.simplefilter("error", pandas.errors.ParserWarning)
-        frame = pandas.read_csv(
-            io.BytesIO(content.replace(b"\r\n", b"\n")),
-            dtype=str,
-            keep_default_na=False,
-            encoding="utf-8-sig",
-            index_col=False,
-            **options,
-        )
-    return frame.rename(columns=str.strip)
+    rows_of_tsv = enumerate((line.split("\t") for line in _lines(text)), start=1)
+    found = _csv_rows(text) if is_csv else rows_of_tsv
+    names, rows, lines = list(header), [], []
+    for line, row in found:
+        is_blank = not "".join(row).strip() and len(row) <= 1
+        if is_blank and len(names) != 1:
+            continue
+        if not names:
+            names = list(map(str.strip, row))
+            continue
+        row = row or [""]
+        place = f"row {len(rows) + 1} (line {line})"
+        if len(row) > len(names) or (len(row) < len(names) and not fills_short_rows):
+            raise UserError(f"{place}: expected {len(names)} columns, got {len(row)}")
+        rows.append(row + [""] * (len(names) - len(row)))
+        lines.append(line)
+    return pandas.DataFrame(rows, columns=names, dtype=object), lines
 
 
-def _json_rows(text: str, path: str) -> list[Any]:
-    """JSON lines, or one array, of objects."""
-    if text.lstrip().startswith("["):
-        rows = files.parse_json(text, path, list)
+def _csv_rows(text: str, separator: str = "", limit: int | None = None) -> list:
+    """The line at which each row of CSV begins, and its fields."""
+    csv.field_size_limit(2**31 - 1)
+    reader = csv.reader(
+        io.StringIO(text, newline=""), delimiter=separator or _separator(text), strict=True
+    )
+    rows, line = [], 1
+    try:
+        for row in reader:
+            rows.append((line, row))
+            line = reader.line_num + 1
+            if len(rows) == limit:
+                break
+    except csv.Error as error:
+        raise UserError(f"cannot be read: line {line}: {error}") from None
+    return rows
+
+
+def _separator(text: str) -> str:
+    """What separates the columns of CSV: it is in no quotes, gives the same number of columns, and the most of them."""
+    best, most = ",", (False, False, 1)
+    for separator in _SEPARATORS:
+        try:
+            rows = [row for _, row in _csv_rows(text, separator, _ROWS_TO_GUESS) if row]
+        except UserError:
+            continue
+        widths = list(map(len, rows)) or [0]
+        is_quoted = all(field.count('"') % 2 == 0 for row in rows for field in row)
+        if widths[0] > 1 and (fit := (is_quoted, len({*widths}) == 1, widths[0])) > most:
+            best, most = separator, fit
+    return best
+
+
+def _json_rows(text: str) -> tuple[list[Any], list[int]]:
+    """JSON lines, one array of objects, or one object; and the line of each row of JSON lines."""
+    lines: list[int] = []
+    is_indented = text.lstrip().partition("\n")[0].strip() == "{"
+    if text.lstrip().startswith("[") or is_indented:
+        value = files.parse_json(text, "the file", object)
+        rows = [value] if is_indented else value
     else:
-        lines = enumerate(text.split("\n"), start=1)
-        rows = [files.parse_json(line, f"{path}:{row}") for row, line in lines if line.strip()]
+        found = [(line, row) for line, row in enumerate(_lines(text), 1) if row.strip()]
+        lines = [line for line, _ in found]
+        rows = [files.parse_json(row, f"line {line}") for line, row in found]
     for row, values in enumerate(rows, start=1):
         if not isinstance(values, dict):
-            raise UserError(f"{path}:{row}: expected a JSON object with the columns as keys")
-    return rows
+            place = f"line {lines[row - 1]}" if lines else f"row {row}"
+            raise UserError(f"{place}: expected a JSON object with the columns as keys")
+    if len(rows) == 1 and rows[0] and _is_of_columns(rows[0]):
+        raise UserError(
+            f"is one JSON object with all rows, expected an object for each; {_RECORDS}"
+        )
+    return rows, lines
+
+
+def _is_of_columns(values: Mapping[str, Any]) -> bool:
+    """Whether an object is what DataFrame.to_json writes by default, or with orient="index", "split" or "table"."""
+    has_data = {"data"} < {*values} <= {"schema", "columns", "index", "data"}
+    return has_data or all(isinstance(value, dict) for value in values.values())
 
 
 def _read_arrow(content: bytes, ending: str) -> "pandas.DataFrame":
@@ -213,7 +349,8 @@ def _read_arrow(content: bytes, ending: str) -> "pandas.DataFrame":
     else:
         is_file = content.startswith(b"ARROW1")  # otherwise it is a stream, as `datasets` writes it
         table = (pyarrow.ipc.open_file if is_file else pyarrow.ipc.open_stream)(buffer).read_all()
-    frame = table.to_pandas(integer_object_nulls=True)
+    # The metadata of pandas would make an index of the user's column.
+    frame = table.to_pandas(integer_object_nulls=True, ignore_metadata=True)
     about = json.loads((table.schema.metadata or {}).get(b"huggingface", b"{}"))
     for name, feature in about.get("info", {}).get("features", {}).items():
         if classes := _class_names(feature):

@@ -290,7 +290,12 @@ class FineTuningConfig(ModelChoice, TextSettings):
         if self.ensemble:
             return
         if run.do_train or not holds_run(run.output_dir):
-            self.check_model(run)
+            if not (self.model or self.albert_config_file or run.init_checkpoint):
+                run.refuse(
+                    "init_checkpoint",
+                    "is required: a pretrained model, such as hf:albert/albert-base-v2 (or --model names the size of a"
+                    " model with random weights)",
+                )
             if not run.do_train and not run.init_checkpoint:
                 run.refuse("init_checkpoint", "is required without --do_train: a fine-tuned model")
             if not run.init_checkpoint:

@@ -2,13 +2,14 @@
 
 import json
 
+import numpy as np
 import pandas
 import pyarrow
 import pyarrow.parquet
 import pytest
 
 from albert_tf.core.errors import UserError
-from albert_tf.data.tables import chosen, read_table
+from albert_tf.data.tables import cell, chosen, read_table
 
 TEXTS = ['said "no"', "two\nlines", "a,b;c\td", "NA", ""]
 LABELS = ["pos", "neg", "pos", "neg", "neg"]
@@ -74,21 +75,24 @@ def test_quotation_marks_are_text_in_tsv(tmp_path, end):
     lines = ["\ufefftext \tlabel", '"a\t""b""', ' c \t"', "d\x85e\t", ""]
     (tmp_path / "a.txt").write_bytes(end.join(lines).encode())
     assert read(tmp_path / "a.txt", "text", "label") == [
-        (2, ('"a', '""b""')),
-        (3, (" c ", '"')),
-        (4, ("d\x85e", "")),
+        ("row 1 (line 2)", ('"a', '""b""')),
+        ("row 2 (line 3)", (" c ", '"')),
+        ("row 3 (line 4)", ("d\x85e", "")),
     ]
     (tmp_path / "b.tsv").write_text("1\tx\n0\ty\n")
-    assert read(tmp_path / "b.tsv", header=["n", "text"]) == [(1, ("1", "x")), (2, ("0", "y"))]
+    assert read(tmp_path / "b.tsv", header=["n", "text"]) == [
+        ("row 1 (line 1)", ("1", "x")),
+        ("row 2 (line 2)", ("0", "y")),
+    ]
 
 
 def test_values_become_text(tmp_path):
-    values = [1.0, 1.5, True, None, float("nan"), -3, {"a": 1}, ["x", 2, None], 10**20]
+    values = [1.0, 1.5, True, None, float("nan"), -3, ["x", 2, None], 10**20]
     (tmp_path / "a.jsonl").write_text("\n".join(json.dumps({"x": value}) for value in values))
     cells = [cell for _, (cell,) in read(tmp_path / "a.jsonl")]
-    assert cells == ["1", "1.5", "true", "", "", "-3", '{"a": 1}', ["x", "2", ""], str(10**20)]
+    assert cells == ["1", "1.5", "true", "", "", "-3", ["x", "2", ""], str(10**20)]
     (tmp_path / "b.jsonl").write_text('{"a": 1}\n{"b": "y"}\n')
-    assert read(tmp_path / "b.jsonl") == [(1, ("1", "")), (2, ("", "y"))]
+    assert [cells for _, cells in read(tmp_path / "b.jsonl")] == [("1", ""), ("", "y")]
 
 
 def test_values_of_parquet_become_text(tmp_path):
@@ -102,16 +106,27 @@ def test_values_of_parquet_become_text(tmp_path):
 
 WRONG = {
     "open.csv": (b'text,label\na,b\n"c,d\n', "cannot be read: "),
-    "wide.csv": (b"text,label\na,b,c\nd,e\n", "cannot be read: "),
-    "wide.tsv": (b"text\tlabel\na\tb\nd\te\tf\n", "cannot be read: "),
-    "empty.csv": (b"\n\n", "cannot be read: "),
+    "wide.csv": (b"text,label\na,b,c\nd,e\n", "row 1 (line 2): expected 2 columns, got 3"),
+    "wide.tsv": (b"text\tlabel\na\tb\nd\te\tf\n", "row 2 (line 3): expected 2 columns, got 3"),
+    "short.csv": (b'text,label\n"a\nb",c\n\nd\n', "row 2 (line 5): expected 2 columns, got 1"),
+    "short.tsv": (b"text\tlabel\na\tb\nd\n", "row 2 (line 3): expected 2 columns, got 1"),
+    "twice.csv": (b"text, text ,label\na,b,c\n", "has two columns 'text'"),
+    "empty.csv": (b"\n\n", "contains no rows"),
     "header.csv": (b"text,label\n", "contains no rows"),
     "latin.csv": ("text,label\nété,b\n".encode("latin-1"), "'utf-8' codec can't decode"),
-    "list.jsonl": (b'{"text": 1}\n["a"]\n', "list.jsonl:2: expected a JSON object"),
-    "text.json": (b'[{"text": 1}, "a"]', "text.json:2: expected a JSON object"),
-    "open.jsonl": (b'{"text": "a"}\n{"text": ', "open.jsonl:2: not "),
+    "list.jsonl": (b'{"text": 1}\n["a"]\n', "line 2: expected a JSON object"),
+    "text.json": (b'[{"text": 1}, "a"]', "row 2: expected a JSON object"),
+    "open.jsonl": (b'{"text": "a"}\n{"text": ', "line 2: not "),
     "empty.jsonl": (b"", "contains no rows"),
-    "other.csv": (b"title,label\na,b\n", "has no column 'text', only 'title', 'label'"),
+    "other.csv": (b"title,label\na,b\n", "'title', 'label'; the first line must name the columns"),
+    "columns.json": (b'{"text":{"0":"a","1":"b"},"n":{"0":1,"1":2}}', 'orient="records"'),
+    "index.json": (b'{"0":{"text":"a","n":1},"1":{"text":"b","n":2}}', 'orient="records"'),
+    "split.json": (b'{"columns":["text"],"index":[0,1],"data":[["a"],["b"]]}', 'orient="records"'),
+    "indented.json": (b'{\n "text": {\n  "0": "a"\n }\n}', 'orient="records"'),
+    "object.jsonl": (
+        b'{"text": "a"}\n{"text": {"a": 1}}\n',
+        "row 2 (line 2): column 'text': expected",
+    ),
     "x.parquet": (b"PAR1 and something else", "cannot be read: "),
     "x.arrow": (b"ARROW1 and something else", "cannot be read: "),
     "folder": (None, "is a folder without .arrow, .parquet, "),
@@ -135,3 +150,63 @@ def test_a_folder_of_splits_names_them(tmp_path):
     with pytest.raises(UserError, match="name one of test, train in it"):
         read(tmp_path / "splits")
     assert len(read(tmp_path / "splits" / "train")) == len(TEXTS)
+
+
+def test_rows_are_named_by_their_number_and_the_users_id(tmp_path):
+    FRAME.assign(ID=["a/1", "a/2", "", "b", "c"]).to_csv(tmp_path / "a.csv", index=False)
+    places = [place for place, _ in read(tmp_path / "a.csv")]
+    assert places[:3] == ["row 1 (line 2, id a/1)", "row 2 (line 3, id a/2)", "row 3 (line 5)"]
+    FRAME.assign(id=list("abcde")).set_index("id").to_parquet(tmp_path / "a.parquet")
+    assert read(tmp_path / "a.parquet", "text")[4][0] == "row 5 (id e)"
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
+def test_in_a_table_of_one_column_every_line_is_a_row(name, tmp_path):
+    (tmp_path / name).write_text("text\nit is good\n\nit is bad\n\n")
+    assert [cells for _, (cells,) in read(tmp_path / name)] == ["it is good", "", "it is bad", ""]
+
+
+HEADERS = {
+    'text;"date, place, hour";label\r\na;"1, 2, 3";b': ["text", "date, place, hour", "label"],
+    'text,"a;b;c;d"\nx,y;z': ["text", "a;b;c;d"],
+    "text;date, place\na;b": ["text", "date, place"],
+    "text|label\na, b|c": ["text", "label"],
+    '"two\nlines",text\na,b': ["two\nlines", "text"],
+    "text\nword": ["text"],
+}
+
+
+@pytest.mark.parametrize("content", HEADERS)
+def test_the_separator_of_csv_is_not_inside_quotes(content, tmp_path):
+    (tmp_path / "a.csv").write_bytes(content.encode())
+    frame = read_table(str(tmp_path / "a.csv"), source="x")
+    assert list(frame.columns) == HEADERS[content] and len(frame) == 1
+
+
+def test_several_files_are_one_table(tmp_path):
+    paths = [tmp_path / f"train-0000{part}-of-00002.parquet" for part in (0, 1)]
+    for part, path in enumerate(paths):
+        FRAME[3 * part : 3 * part + 3].to_parquet(path)
+    for name in (tmp_path, tmp_path / "train-*.parquet", ",".join(map(str, paths))):
+        rows = read(name, "text", "label")
+        assert [cells for _, cells in rows] == list(zip(TEXTS, LABELS, strict=True))
+        assert rows[3][0] == "train-00001-of-00002.parquet row 1"
+    FRAME.rename(columns={"label": "other"}).to_parquet(tmp_path / "train-2.parquet")
+    with pytest.raises(UserError, match="train-2.parquet: has other columns than"):
+        read(tmp_path)
+    (tmp_path / "train-2.parquet").rename(tmp_path / "test-0.parquet")
+    with pytest.raises(UserError, match="holds test, train; name one"):
+        read(tmp_path)
+
+
+def test_compressed_tables_are_read(tmp_path):
+    FRAME.to_csv(tmp_path / "a.csv.gz", index=False)
+    assert [cells for _, cells in read(tmp_path / "a.csv.gz")] == list(
+        zip(TEXTS, LABELS, strict=True)
+    )
+
+
+def test_missing_values_of_pandas_are_empty_texts():
+    values = pandas.Series(["a", None], dtype="string").to_list() + [pandas.NaT, np.float32("nan")]
+    assert list(map(cell, values)) == ["a", "", "", ""]
+    assert cell(np.float32(0.1)) == "0.1" and cell(np.array([1.0, 2.5])) == ["1", "2.5"]

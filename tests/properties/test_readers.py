@@ -53,7 +53,7 @@ def test_the_rows_of_a_tsv_file_are_read_as_they_are(folder, rows, end, bom, is_
     lines = ["a\tb\tlabel", *map("\t".join, rows)]
     text = "\ufeff" * bom + end.join(lines) + end * (not is_open)
     path = write(folder / "rows.tsv", text)
-    columns = {"text_columns": ["a", "b"], "label_column": "label"}
+    columns = {"text_columns": ["a", "b"], "label_columns": ["label"]}
     examples = tsv.read_own(path, flag="train_file", **columns)
     examples = tsv.with_values(examples, path, ["no", "yes"])
     found = [(each.text_a, each.text_b, ["no", "yes"][each.label]) for each in examples]
@@ -65,7 +65,7 @@ def test_the_rows_of_a_tsv_file_are_read_as_they_are(folder, rows, end, bom, is_
 )
 def test_any_bytes_are_a_tsv_file_or_rejected_in_one_line(folder, content, label):
     path = write(folder / "any.tsv", b"a\tb\tlabel\n" + content)
-    columns = {"text_columns": ["a", "b"], "label_column": label}
+    columns = {"text_columns": ["a", "b"], "label_columns": [label] if label else []}
     check_one_line(tsv.read_own, path, flag="train_file", **columns)
     path = write(folder / "any.tsv", content)
     check_one_line(tsv.read_own, path, flag="train_file", **columns)

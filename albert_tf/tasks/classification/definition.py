@@ -2,7 +2,7 @@ r"""Fine-tunes ALBERT on a GLUE task, or to classify or score texts of your own.
 
     albert-tf classify --task_name=MRPC --data_dir=glue --init_checkpoint=albert_base \
         --output_dir=runs/mrpc --preset=paper
-    albert-tf classify --task_name=tsv --train_file=train.tsv --eval_file=dev.tsv \
+    albert-tf classify --task_name=table --train_file=train.tsv --eval_file=dev.tsv \
         --text_columns=review --label_column=stars --init_checkpoint=albert_base \
         --output_dir=runs/reviews
 """

@@ -215,22 +215,23 @@ def read_glue_file(
     """
     is_labelled = split != "test"
     header = task.columns_without_header if is_labelled else ()
-    frame = read_table(path, source=source, header=header)
+    frame = read_table(path, source=source, header=header, fills_short_rows=task.skips_broken_rows)
     columns = [*task.text_columns]
     columns += [task.id_column] if task.id_column in frame.columns else []
     columns += [task.label_column] if is_labelled and task.label_column else []
     indices = {name: index for index, name in enumerate(task.labels)}
     examples: list[TextExample] = []
     num_skipped = 0
-    for row, cells in zip(frame.index, chosen(frame, columns, source), strict=True):
+    rows = zip(frame.index, chosen(frame, columns, source), strict=True)
+    for number, (row, cells) in enumerate(rows):
         fields = dict(zip(columns, cells, strict=True))
         label = fields.get(task.label_column)
         if label == "" and task.skips_broken_rows:
             num_skipped += 1
             continue
-        value = None if label is None else parse_value(label, indices, f"{path}:{row}")
+        value = None if label is None else parse_value(label, indices, f"{path}: {row}")
         words = [fields[column] for column in task.text_columns]
-        id = fields.get(task.id_column, str(row - frame.index[0])).strip()
+        id = fields.get(task.id_column, str(number)).strip()
         examples.append(TextExample.of_texts(id, words, label=value, group=group, row=row))
     if num_skipped:
         print(f"{path}: {num_skipped:,} rows without enough columns are left out", flush=True)

@@ -12,6 +12,7 @@ import numpy as np
 
 from albert_tf.core.errors import UserError
 from albert_tf.formats.description import THRESHOLDS
+from albert_tf.tasks.classification.tsv import label_name
 from albert_tf.tasks.metrics import sklearn_metrics
 
 DEFAULT_THRESHOLD = 0.5
@@ -116,6 +117,9 @@ def balanced_weights(truths: np.ndarray, num_labels: int, *, is_multi_label: boo
 
 def given_weights(weights: Mapping[str, float], labels: Sequence[str]) -> np.ndarray:
     """Weights by label as float32 [C]; 1 for labels without one."""
+    weights = {
+        label if label in labels else label_name(label): weight for label, weight in weights.items()
+    }
     for label in weights:
         if label not in labels:
             shown = ", ".join(labels[:20]) + (", ..." if len(labels) > 20 else "")

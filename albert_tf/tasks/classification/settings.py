@@ -10,7 +10,8 @@ from albert_tf.tasks.settings import FineTuningRunConfig, OneAnswerConfig, files
 from albert_tf.training.settings import numbers_by_name
 
 GLUE_TASK_NAMES = ("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE", "WNLI", "AX")
-OWN_TASK = "tsv"
+OWN_TASK = "table"
+_OWN_FORMATS = ("tsv", "csv", "json", "jsonl", "parquet")
 RANKED_TASKS = ("qnli", "wnli")
 SCORED_TASKS = ("stsb",)
 UNTRAINED_TASK = "ax"  # answered by a model trained on MNLI
@@ -18,9 +19,12 @@ BALANCED = "balanced"
 
 
 def task_key(name: str) -> str:
-    """A task's name without case, hyphens and underscores: "STS-B" is "stsb"; AX's folder name "diagnostic" is "ax"."""
+    """A task's name without case, hyphens and underscores: "STS-B" is "stsb"; AX's folder name "diagnostic" is "ax".
+
+    Names of formats mean a table.
+    """
     key = name.strip().lower().replace("-", "").replace("_", "")
-    return "ax" if key == "diagnostic" else key
+    return OWN_TASK if key in _OWN_FORMATS else "ax" if key == "diagnostic" else key
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,7 +33,7 @@ class ClassifierConfig(OneAnswerConfig):
 
     task_name: str = setting(
         "",
-        "GLUE task: CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI or AX; `tsv` for files of your own.",
+        "GLUE task: CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI or AX; `table` for files of your own.",
         required=True,
         of_model="default",
     )
@@ -39,34 +43,37 @@ class ClassifierConfig(OneAnswerConfig):
         changes_results=False,
     )
     train_file: str = files_setting(
-        "Training data of --task_name=tsv: a table (.tsv, .csv, .jsonl, .parquet, a folder of datasets)."
+        "Training data of --task_name=table: a table (.tsv, .csv, .jsonl, .parquet, a folder of datasets)."
     )
-    eval_file: str = files_setting("Development data of --task_name=tsv.")
+    eval_file: str = files_setting("Development data of --task_name=table.")
     predict_file: str = files_setting(
         "Data of --do_predict, with or without labels; by default the test data of the GLUE task."
     )
     text_columns: str = setting(
         "",
-        "Names of the one or two columns with text, separated by commas, for --task_name=tsv.",
+        "Names of the one or two columns with text, separated by commas, for --task_name=table.",
         of_model="default",
     )
     label_column: str = setting(
-        "label", "Column with the label or score of --task_name=tsv.", of_model="default"
+        "label",
+        "Column with the label or score of --task_name=table; or several, separated by commas, each with 0 or 1 for the"
+        " label that it is named after: an example has any number of labels.",
+        of_model="default",
     )
     kind: str = setting(
         "classification",
-        "Type of --task_name=tsv: whether it predicts a label or a score.",
+        "Type of --task_name=table: whether it predicts a label or a score.",
         choices=("classification", "regression"),
         of_model="fixed",
     )
     metrics: str = setting(
         "",
-        f"Metrics of --task_name=tsv, separated by commas, of {', '.join(METRICS)}; the first selects the best"
+        f"Metrics of --task_name=table, separated by commas, of {', '.join(METRICS)}; the first selects the best"
         " checkpoint. By default accuracy and macro_f1, of scores pearson and spearman.",
     )
     label_separator: str = setting(
         "",
-        "Text between the labels of an example, such as a comma, of --task_name=tsv. If given, an example has any"
+        "Text between the labels of an example, such as a comma, of --task_name=table. If given, an example has any"
         " number of labels; an empty field has none.",
         of_model="fixed",
     )
@@ -79,7 +86,7 @@ class ClassifierConfig(OneAnswerConfig):
         False,
         "Whether texts longer than --max_seq_length are read in windows, each beginning half a window after the one"
         " before, instead of being cut. In training, each window is an example with the label of its text; answers are"
-        " the mean over the windows of a text. For --task_name=tsv with one text.",
+        " the mean over the windows of a text. For --task_name=table with one text.",
         of_model="fixed",
     )
     pair_ranking: bool = setting(
@@ -96,20 +103,20 @@ class ClassifierConfig(OneAnswerConfig):
         if self.pair_ranking and self.task_key not in RANKED_TASKS:
             self.refuse("pair_ranking", f"is for QNLI and WNLI, not {self.task_name}")
         unknown = {*self.metric_names} - {*names_for(is_regression=self._has_scores)}
-        if unknown or (self.metrics and (self.task_key != OWN_TASK or self.label_separator)):
+        if unknown or (self.metrics and (self.task_key != OWN_TASK or self.is_multi_label)):
             names = ", ".join(names_for(is_regression=self._has_scores))
-            reason = f"={self.metrics}: is for --task_name=tsv with one label per text; known are {names}"
+            reason = f"={self.metrics}: is for --task_name=table with one label per text; known are {names}"
             self.refuse("metrics", reason)
-        if self.label_separator:
+        if self.is_multi_label:
             self._check_separator()
         if self.class_weights:
             self._check_weights()
         if self.windows and (self.task_key != OWN_TASK or len(self.text_column_names) > 1):
-            self.refuse("windows", "is for --task_name=tsv with one column in --text_columns")
+            self.refuse("windows", "is for --task_name=table with one column in --text_columns")
 
     def _check_separator(self) -> None:
         if self.task_key != OWN_TASK:
-            self.refuse("label_separator", f"is for --task_name=tsv, not {self.task_name}")
+            self.refuse("label_separator", f"is for --task_name=table, not {self.task_name}")
         if self.kind == "regression":
             self.refuse("label_separator", "and --kind=regression contradict each other")
         if any(character in self.label_separator for character in "\t\r\n"):
@@ -148,8 +155,23 @@ class ClassifierConfig(OneAnswerConfig):
         """The names in --text_columns."""
         return [name.strip() for name in self.text_columns.split(",")]
 
+    @property
+    def label_column_names(self) -> list[str]:
+        """The names in --label_column."""
+        return [name.strip() for name in self.label_column.split(",")]
+
+    @property
+    def is_multi_label(self) -> bool:
+        """Whether an example has any number of labels."""
+        return bool(self.label_separator) or len(self.label_column_names) > 1
+
+    @property
+    def separator(self) -> str:
+        """--label_separator, or the one between the names of columns."""
+        return self.label_separator or ","
+
     def check_files(self, run: FineTuningRunConfig) -> None:
-        """See `FineTuningConfig`; checks the folder of GLUE, or the columns of --task_name=tsv."""
+        """See `FineTuningConfig`; checks the folder of GLUE, or the columns of --task_name=table."""
         if self.task_key == OWN_TASK:
             self._check_columns()
             super().check_files(run)
@@ -161,15 +183,18 @@ class ClassifierConfig(OneAnswerConfig):
         if not ("://" in self.data_dir or os.path.isdir(self.data_dir)):
             self.refuse("data_dir", f"={self.data_dir}: no such folder")
         if self.train_file or self.eval_file:
-            self.refuse("train_file", "and --eval_file belong to --task_name=tsv")
+            self.refuse("train_file", "and --eval_file belong to --task_name=table")
 
     def _check_columns(self) -> None:
         for name in ("text_columns", "label_column"):
             if not getattr(self, name):
-                self.refuse(name, "is required with --task_name=tsv")
+                self.refuse(name, "is required with --task_name=table")
         texts = self.text_column_names
         if len(texts) > 2 or not all(texts) or len(set(texts)) < len(texts):
             self.refuse("text_columns", f"must be one or two names, got {self.text_columns!r}")
-        if (label := self.label_column.strip()) in texts:
-            reason = f"={label} is in --text_columns, too: a model would read its answers"
+        labels = self.label_column_names
+        if not all(labels) or len({*labels}) < len(labels):
+            self.refuse("label_column", f"must be different names, got {self.label_column!r}")
+        if both := {*labels} & {*texts}:
+            reason = f"={min(both)} is in --text_columns, too: a model would read its answers"
             self.refuse("label_column", reason)

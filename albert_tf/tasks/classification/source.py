@@ -30,7 +30,7 @@ class TextSource(Source):
             self.label_columns = ("label_scores",)
         elif self.glue:
             self.labels = self.glue.labels
-        self.is_multi_label = bool(config.label_separator)
+        self.is_multi_label = config.is_multi_label
         if self.is_multi_label:
             self.label_columns = ("label_sets",)
 
@@ -51,15 +51,18 @@ class TextSource(Source):
         examples = tsv.read_own(
             path,
             text_columns=config.text_column_names,
-            label_column=config.label_column if is_labelled else "",
+            label_columns=config.label_column_names if is_labelled else (),
             flag=flag,
         )
         if not is_labelled:  # unknown labels are refused later
             return examples
+        separator = config.separator if self.is_multi_label else ""
+        if not self.labels and len(config.label_column_names) > 1:
+            self.labels = tuple(config.label_column_names)
         if not self.labels:
-            self.labels = tsv.find_labels(examples, path, config.label_separator)
+            self.labels = tsv.find_labels(examples, path, separator)
         labels = () if self.is_regression else self.labels
-        return tsv.with_values(examples, path, labels, config.label_separator)
+        return tsv.with_values(examples, path, labels, separator)
 
     def features(self, split, items, tokenizer):
         """See `Source`; with --pair_ranking, an example of the training data is a pair of rows."""

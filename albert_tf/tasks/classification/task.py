@@ -34,7 +34,7 @@ from albert_tf.training.task import Features, Files, Outputs, Predictions
 
 def make_task(config: ClassifierConfig, run: FineTuningRunConfig) -> FineTuningTask:
     """The task for the settings; for the arguments see `FineTuningTask`."""
-    return (MultiLabelTask if config.label_separator else ClassificationTask)(config, run)
+    return (MultiLabelTask if config.is_multi_label else ClassificationTask)(config, run)
 
 
 class TextTask(FineTuningTask):
@@ -184,7 +184,7 @@ class ClassificationTask(TextTask, LabelTask):
                 f"predicted {self.labels[answer]} ({probability:.3f}), true {self.labels[truth]}"
             )
         texts = [f"  {text}" for text in (item.text_a, item.text_b) if text]
-        return "\n".join([f"row {item.row}: {words}", *texts])
+        return "\n".join([f"{item.row}: {words}", *texts])
 
     def prediction_files(self, members: Sequence[Predictions]) -> Files:
         """Answers with probabilities to read, the leaderboard's file of a GLUE task, and the raw predictions."""
@@ -216,8 +216,8 @@ class MultiLabelTask(TextTask):
     def __init__(self, config: ClassifierConfig, run: FineTuningRunConfig):
         super().__init__(config, run)
         for label in self.labels:
-            if config.label_separator in label:
-                reason = f"={config.label_separator} is in the label {label!r}; choose another"
+            if config.separator in label:
+                reason = f"={config.separator} is in the label {label!r}; choose another"
                 config.refuse("label_separator", reason)
         # A finished model keeps its thresholds: an evaluation must not choose them by the labels that score it.
         self._fixed_thresholds = None
@@ -293,7 +293,7 @@ class MultiLabelTask(TextTask):
             )
             words = [self._names(row[index]) or "(none)" for row in (predicted, truths == 1)]
             texts = [f"  {text}" for text in (item.text_a, item.text_b) if text]
-            first = f"row {item.row}: predicted {words[0]}, true {words[1]} ({shown})"
+            first = f"{item.row}: predicted {words[0]}, true {words[1]} ({shown})"
             return "\n".join([first, *texts])
 
         table = metrics.sklearn_metrics().classification_report(
@@ -306,7 +306,7 @@ class MultiLabelTask(TextTask):
     def _names(self, is_label: np.ndarray) -> str:
         """The labels of an example, written as in the files."""
         names = [name for name, is_own in zip(self.labels, is_label, strict=True) if is_own]
-        return self.config.label_separator.join(names)
+        return self.config.separator.join(names)
 
     def prediction_files(self, members: Sequence[Predictions]) -> Files:
         """The answers as a tab-separated table (id, labels, probability of every label), and the raw predictions."""

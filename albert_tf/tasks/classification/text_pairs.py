@@ -21,7 +21,7 @@ class TextExample:
       label: index of its label (int), its score (float), for several labels a tuple with 1 or 0 for each label of the
         task, or None if it has none of these.
       group: the part of the data to which it belongs, such as "matched"; "" if there is only one part.
-      row: its line in the file, counted from 1.
+      row: where it is in the file, for messages, such as "row 3 (line 4)".
     """
 
     id: str
@@ -29,7 +29,7 @@ class TextExample:
     text_b: str | None = None
     label: Any = None
     group: str = ""
-    row: int = 0
+    row: str = ""
 
     @classmethod
     def of_texts(cls, id: str, texts: Sequence[str], **fields: Any) -> "TextExample":

@@ -1,25 +1,47 @@
 """Labels and scores of tables, and the reader of a classification or regression task of the user's own."""
 
+import ast
 import contextlib
 import dataclasses
 import math
+import re
 from collections.abc import Mapping, Sequence
 
 from albert_tf.core.errors import UserError
-from albert_tf.data.tables import Cell, chosen, listed, read_table, text_of
+from albert_tf.data.tables import Cell, cell, chosen, listed, read_table, text_of
 from albert_tf.tasks.classification.text_pairs import TextExample
 
 # --- Labels and scores ---
 
 
+def label_name(word: str) -> str:
+    """The name of a label: formats and libraries write the same bool or whole number in several ways.
+
+    Example:
+      " pos " -> "pos"; "1.0" -> "1"; "True" -> "true"; "007" and "1.50" stay
+    """
+    word = word.strip()
+    if word.lower() in ("true", "false"):
+        return word.lower()
+    whole = re.fullmatch(r"(-?(?:0|[1-9][0-9]*))\.0+", word)
+    return str(int(whole[1])) if whole else word
+
+
+def label_indices(labels: Sequence[str]) -> dict[str, int]:
+    """The index of each label, also under its `label_name`, which models of other projects may not have."""
+    indices = {label: index for index, label in enumerate(labels)}
+    return {**{label_name(label): index for label, index in indices.items()}, **indices}
+
+
 def parse_value(word: str, indices: Mapping[str, int], place: str) -> int | float:
-    """The index of a label, without white space around it; or a score if there are no labels."""
+    """The index of a label of `label_indices`; or a score if there are no labels."""
     word = word.strip()
     if indices:
-        if word not in indices:
+        index = indices.get(word, indices.get(label_name(word)))
+        if index is None:
             known = listed(list(indices))
             raise UserError(f"{place}: expected a label ({known}), got {word[:80]!r}")
-        return indices[word]
+        return index
     try:
         score = float(word)
     except ValueError:
@@ -29,21 +51,14 @@ def parse_value(word: str, indices: Mapping[str, int], place: str) -> int | floa
     return score
 
 
-def parse_labels(
-    field: Cell, indices: Mapping[str, int], separator: str, place: str
-) -> tuple[int, ...]:
-    """1 for each label in a field, and 0 for the others; all 0 for an empty field."""
-    found = {parse_value(word, indices, place) for word in split_labels(field, separator, place)}
-    return tuple(int(index in found) for index in range(len(indices)))
-
-
 def split_labels(field: Cell, separator: str, place: str) -> list[str]:
-    """The labels in a field, without white space around them; a list of JSON or Parquet needs no separator."""
+    """The names of the labels in a field; a list, also one that is written in CSV, needs no separator."""
+    field = as_list(field, place)
     if not isinstance(field, str):
-        return [label.strip() for label in field if label.strip()]
+        return [label_name(label) for label in field if label.strip()]
     if not field.strip():
         return []
-    labels = [label.strip() for label in field.strip().split(separator)]
+    labels = [label_name(label) for label in field.strip().split(separator)]
     if not all(labels):
         raise UserError(
             f"{place}: expected labels with {separator!r} between them, got {field[:80]!r}"
@@ -51,43 +66,82 @@ def split_labels(field: Cell, separator: str, place: str) -> list[str]:
     return labels
 
 
+def as_list(field: Cell, place: str) -> Cell:
+    """The list that a text writes in Python or JSON, as pandas writes lists to CSV; other texts as they are."""
+    text = field.strip() if isinstance(field, str) else ""
+    if text[:1] + text[-1:] not in ("[]", "()", "{}"):
+        return field
+    try:
+        value = ast.literal_eval(re.sub(r"\bnull\b", "None", text))
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        value = None
+    # NumPy writes no commas: Python would join the texts.
+    has_joined = re.search(r"""['"]\s+['"]""", text)
+    if isinstance(value, list | tuple | set) and not has_joined:
+        return cell(list(value))
+    if text.startswith("["):
+        raise UserError(f"{place}: expected a list of Python or JSON, got {text[:80]!r}")
+    return field
+
+
 # --- A task of the user's own ---
 
 
 def read_own(
-    path: str, *, text_columns: Sequence[str], label_column: str = "", flag: str
+    path: str, *, text_columns: Sequence[str], label_columns: Sequence[str] = (), flag: str
 ) -> list[TextExample]:
     """Reads a table (`data.tables`); the user names its columns.
 
-    Labels are as in the file, a text or a list of texts; see `find_labels` and `with_values`. Without a label column, a
-    file for predictions need not have one. Examples are numbered from 0.
+    Labels are as in the file, a text or a list of texts; see `find_labels` and `with_values`. Several label columns
+    have 0 or 1 for the label that they are named after, and become a list. Without a label column, a file for
+    predictions need not have one. Examples are numbered from 0.
     """
     source = f"--{flag}={path}"
     frame = read_table(path, source=source)
-    columns = [*text_columns, *([label_column] if label_column else [])]
     examples: list[TextExample] = []
+    columns = [*text_columns, *label_columns]
     for row, cells in zip(frame.index, chosen(frame, columns, source), strict=True):
-        words = [text_of(cell, f"{path}:{row}") for cell in cells[: len(text_columns)]]
-        label = cells[-1] if label_column else None
+        place = f"{path}: {row}"
+        words = [text_of(cell, place) for cell in cells[: len(text_columns)]]
+        label = cells[-1] if label_columns else None
+        if len(label_columns) > 1:
+            marks = zip(label_columns, cells[len(text_columns) :], strict=True)
+            label = [name for name, mark in marks if _is_marked(name, mark, place)]
         examples.append(TextExample.of_texts(str(len(examples)), words, label=label, row=row))
     check_texts(examples, text_columns, source)
     return examples
+
+
+def _is_marked(name: str, mark: Cell, place: str) -> bool:
+    word = label_name(text_of(mark, place))
+    if word not in ("0", "1", "false", "true"):
+        raise UserError(f"{place}: expected 0 or 1 in the label column {name!r}, got {word[:80]!r}")
+    return word in ("1", "true")
 
 
 def with_values(
     examples: Sequence[TextExample], path: str, labels: Sequence[str], label_separator: str = ""
 ) -> list[TextExample]:
     """The examples of `read_own` with indices of labels; without labels with scores; with a separator with sets."""
-    indices = {name: index for index, name in enumerate(labels)}
+    indices = label_indices(labels)
     found = []
     for example in examples:
-        place, value = f"{path}:{example.row}", example.label
+        place, value = f"{path}: {example.row}", example.label
         if label_separator:
-            value = parse_labels(value, indices, label_separator, place)
+            words = split_labels(value, label_separator, place)
+            own = {parse_value(word, indices, place) for word in words}
+            value = tuple(int(index in own) for index in range(len(labels)))
         else:
-            value = parse_value(text_of(value, place), indices, place)
+            value = parse_value(_one_label(value, place), indices, place)
         found.append(dataclasses.replace(example, label=value))
     return found
+
+
+def _one_label(field: Cell, place: str) -> str:
+    if isinstance(field := as_list(field, place), str):
+        return label_name(field)
+    reason = f"expected one label, got a list of {len(field)}; --label_separator allows several"
+    raise UserError(f"{place}: {reason}")
 
 
 def check_texts(examples: Sequence[TextExample], text_columns: Sequence[str], source: str) -> None:
@@ -112,19 +166,25 @@ def find_labels(
     several.
 
     Example:
-      examples with 10, 2, 1, 2 -> ("1", "2", "10")
+      examples with 10, 2, 1.0, 2 -> ("1", "2", "10")
     """
-    labels, counts = set(), set()
+    labels, counts, has_twice = set(), set(), False
     for example in examples:
-        label, place = example.label, f"{path}:{example.row}"
-        if label_separator:
-            own = split_labels(label, label_separator, place)
-        elif label := text_of(label, place).strip():
-            own = [label]
-        else:
+        label, place = example.label, f"{path}: {example.row}"
+        own = split_labels(label, label_separator, place) if label_separator else []
+        own = own if label_separator else [_one_label(label, place)]
+        if own == [""]:
             raise UserError(f"{place}: has no label")
+        if any(character in name for name in own for character in "\t\r\n"):
+            raise UserError(f"{place}: has a tab or a line break in the label {str(label)[:80]!r}")
         labels.update(own)
         counts.add(len(own))
+        has_twice |= len(own) > len({*own})
+    if label_separator and labels <= {"0", "1"} and (has_twice or len(counts) == 1 < max(counts)):
+        raise UserError(
+            f"{path}: has lists such as {str(label)[:80]!r} of 0 and 1; expected lists of labels, or a column with 0"
+            " or 1 for each label, which --label_column names with commas between"
+        )
     if label_separator and counts == {1}:
         raise UserError(
             f"{path}: every row has one label, such as {label[:80]!r}; expected several with {label_separator!r}"

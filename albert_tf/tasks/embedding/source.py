@@ -89,7 +89,7 @@ class EmbeddingSource(Source):
         numbers: dict[str, int] = {}
         groups: list[TextGroup] = []
         for row, cells in zip(frame.index, rows, strict=True):
-            place = f"{path}:{row}"
+            place = f"{path}: {row}"
             words = tuple(text_of(cell, place).strip() for cell in cells[: len(names)])
             if not all(words):
                 raise UserError(f"{place}: has an empty text; leave the row out")
@@ -97,6 +97,10 @@ class EmbeddingSource(Source):
             value = None
             if score_column:
                 value = float(parse_value(text_of(cells[-1], place), {}, place))
+                most = self.config.max_score
+                if split == "train" and self.config.loss == "cosine" and abs(value) > most:
+                    reason = f"score {value:g} is outside of -{most:g} to {most:g}"
+                    raise UserError(f"{place}: {reason}; --max_score is the highest score")
             groups.append(TextGroup(str(len(groups)), words, ids, value))
         return groups
 
@@ -124,10 +128,9 @@ def read_corpus(
     if text_column:
         frame = read_table(path, source=source)
         cells = chosen(frame, [text_column], source)
-        rows = [
-            (row, text_of(text, f"{path}:{row}"))
-            for row, (text,) in zip(frame.index, cells, strict=True)
-        ]
+        places = zip(frame.index, cells, strict=True)
+        texts = [text_of(text, f"{path}: {place}") for place, (text,) in places]
+        rows = list(enumerate(texts, start=1))
     else:
         rows = list(enumerate(read_lines(path, source), start=1))
     rows = [(row, text.strip()) for row, text in rows if text.strip()]

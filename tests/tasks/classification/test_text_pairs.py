@@ -7,9 +7,12 @@ import itertools
 import json
 
 import numpy as np
+import pandas
 import pytest
 
 from albert_tf.core.errors import UserError
+from albert_tf.tasks.classification.settings import ClassifierConfig
+from albert_tf.tasks.classification.source import TextSource
 from albert_tf.tasks.classification.text_pairs import (
     PairSettings,
     TextExample,
@@ -38,7 +41,7 @@ def features_of(tokenizer, examples, max_seq_length=64):
 
 def own(path, labels=None, label_separator="", **changes):
     """The examples of a table and, unless they are given, its labels."""
-    arguments = {"text_columns": ["text"], "flag": "train_file", "label_column": "y"}
+    arguments = {"text_columns": ["text"], "flag": "train_file", "label_columns": ["y"]}
     examples = read_own(str(path), **{**arguments, **changes})
     if labels is None:
         labels = find_labels(examples, str(path), label_separator)
@@ -113,11 +116,11 @@ def test_windows_overlap_by_half_and_their_mean_is_that_of_the_text(tokenizer):
 
 def test_columns_are_found_by_name_in_any_order(tmp_path):
     path = write(tmp_path / "own.tsv", "b\tscore\tunused\tname\ta \nsecond\t-1.5e1\t?\tx9\tfirst\n")
-    columns = {"text_columns": ["a", "b"], "label_column": "score"}
+    columns = {"text_columns": ["a", "b"], "label_columns": ["score"]}
     ([example], _) = own(path, labels=(), **columns)
-    assert example == TextExample("0", "first", "second", -15.0, "", 2)
+    assert example == TextExample("0", "first", "second", -15.0, "", "row 1 (line 2)")
     with pytest.raises(UserError, match="has no column 'n'"):
-        own(path, **{**columns, "label_column": "n"})
+        own(path, **{**columns, "label_columns": ["n"]})
 
 
 def test_found_labels_are_in_order(tmp_path):
@@ -135,17 +138,19 @@ def test_labels_in_lists_need_no_separator(tmp_path):
     found, labels = own(path, label_separator=";")
     assert labels == ("a", "b", "c")
     assert [example.label for example in found] == [(1, 1, 0), (0, 0, 0), (1, 0, 1)]
-    with pytest.raises(UserError, match=r"own.jsonl:1: expected a text, got a list of 2"):
+    with pytest.raises(
+        UserError, match=r"own.jsonl: row 1 \(line 1\): expected one label, got a list of 2"
+    ):
         own(path)
 
 
 WRONG = {  # the column of labels -> what the line says about it
     "good good": "expected two labels or more in --label_column, got only 'good'",
-    "good \t": ":3: has no label",
-    "good;x good;;bad": ":3: expected labels with ';' between them, got 'good;;bad'",
+    "good \t": "row 2 (line 3): has no label",
+    "good;x good;;bad": "row 2 (line 3): expected labels with ';' between them, got 'good;;bad'",
     "good good, bad": "every row has one label, such as ",
-    "1 nan": ":3: expected a number as score, got 'nan'",
-    "1 1,5": ":3: expected a number as score, got '1,5'",
+    "1 nan": "row 2 (line 3): expected a number as score, got 'nan'",
+    "1 1,5": "row 2 (line 3): expected a number as score, got '1,5'",
 }
 
 
@@ -158,3 +163,95 @@ def test_wrong_labels_are_named_in_one_line(tmp_path, labels):
         own(path, () if labels.startswith("1") else None, separator)
     line = str(caught.value)
     assert WRONG[labels] in line and len(line.splitlines()) == 1 and str(path) in line
+
+
+KINDS = {
+    "t.csv": lambda frame, path: frame.to_csv(path, index=False),
+    "t.jsonl": lambda frame, path: frame.to_json(path, orient="records", lines=True),
+    "t.parquet": lambda frame, path: frame.to_parquet(path, index=False),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize(
+    ("values", "names"),
+    {
+        "bool": ([True, False, True], ("false", "true")),
+        "int": ([1, 0, 1], ("0", "1")),
+        "float": ([1.0, 2.5, 1.0], ("1", "2.5")),
+        "with a missing label": ([1.0, 0.0, 1.0], ("0", "1")),
+        "text": (["True", "FALSE", "true"], ("false", "true")),
+        "numbers as text": (["1", "2.0", "1.0"], ("1", "2")),
+        "leading zeros": (["007", "7", "007"], ("007", "7")),
+    }.values(),
+)
+def test_a_label_has_the_same_name_in_every_format(name, values, names, tmp_path):
+    frame = pandas.DataFrame({"text": ["a", "b", "c"], "y": values})
+    KINDS[name](frame, tmp_path / name)
+    examples, labels = own(tmp_path / name)
+    assert labels == tuple(
+        sorted(names, key=lambda label: (float(label) if label[0] < "a" else 0, label))
+    )
+    assert examples[0].label == examples[2].label != examples[1].label
+    # A model of another project may have these names in its own way.
+    found, _ = own(tmp_path / name, labels=[label.title() for label in labels])
+    assert [example.label for example in found] == [example.label for example in examples]
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        ["['sport', 'food']", "['food']", "['sport']"],
+        ['["sport", "food"]', '["food"]', '["sport"]'],
+        ["('sport', 'food')", "('food',)", "sport"],
+    ],
+)
+def test_lists_in_cells_of_csv_are_lists(cells, tmp_path):
+    pandas.DataFrame({"text": "a", "y": cells}).to_csv(tmp_path / "t.csv", index=False)
+    examples, labels = own(tmp_path / "t.csv", label_separator=",")
+    assert labels == ("food", "sport")
+    assert [example.label for example in examples] == [(1, 1), (1, 0), (0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("cells", "separator", "message"),
+    [
+        (["[0, 1, 0]", "[1, 0, 0]"], ",", "of 0 and 1; expected lists of labels, or a column"),
+        (["[0, 1]", "[1, 0]"], ",", "of 0 and 1; expected lists of labels, or a column"),
+        (["[0 1 0]", "[1 0 0]"], ",", "row 1 (line 2): expected a list of Python or JSON"),
+        (["['a' 'b']", "['a']"], ",", "row 1 (line 2): expected a list of Python or JSON"),
+        (["['a', 'b']", "['a']"], "", "row 1 (line 2): expected one label, got a list of 2"),
+        (["x\ty", "z"], "", "has a tab or a line break in the label 'x\\ty'"),
+        (["p\nq", "z"], "", "has a tab or a line break in the label 'p\\nq'"),
+    ],
+)
+def test_other_cells_of_labels_are_rejected(cells, separator, message, tmp_path):
+    pandas.DataFrame({"text": "a", "y": cells}).to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(UserError) as caught:
+        own(tmp_path / "t.csv", label_separator=separator)
+    assert message in str(caught.value) and len(str(caught.value).splitlines()) == 1
+
+
+def test_columns_of_0_and_1_are_labels(tmp_path):
+    frame = pandas.DataFrame(
+        {"text": ["a", "b"], "sport": [1, 0], "food": [True, True], "x": [2, 0]}
+    )
+    KINDS["t.csv"](frame, tmp_path / "t.csv")
+    names = ["sport", "food"]
+    found, _ = own(tmp_path / "t.csv", names, ",", label_columns=names)
+    assert [example.label for example in found] == [(1, 1), (0, 1)]
+    with pytest.raises(
+        UserError, match=r"row 1 \(line 2\): expected 0 or 1 in the label column 'x'"
+    ):
+        own(tmp_path / "t.csv", names, ",", label_columns=[*names, "x"])
+    source = TextSource(
+        ClassifierConfig(
+            task_name="csv",
+            train_file=str(tmp_path / "t.csv"),
+            text_columns="text",
+            label_column="sport, food",
+        )
+    )
+    examples = source.read("train")
+    assert source.labels == ("sport", "food") and source.is_multi_label
+    assert [example.label for example in examples] == [(1, 1), (0, 1)]
