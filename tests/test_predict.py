@@ -210,7 +210,7 @@ def test_entities_are_the_runners(finished, task_files):
         assert [(e["label"], e["start"] - 2, e["end"] - 2) for e in plain["entities"]] == found
     assert any(answer["entities"] for answer in answers_to(run.folder, items))
     predictor = predictors.load_predictor(str(run.folder))
-    for wrong in ({"tokens": []}, {"tokens": ["a", " "]}, {"tokens": "a"}, {"text": 1}, {}):
+    for wrong in ({"tokens": []}, {"tokens": ["a", ""]}, {"tokens": "a"}, {"text": 1}, {}):
         with pytest.raises(UserError, match='expected a text, or {"tokens": '):
             predictor.check(wrong)
     assert predictor.shown({"entities": []}) == "(no entities)"

@@ -58,6 +58,8 @@ def defaults(
     elif definition.of_data and not only_uses:
         found = definition.of_data(values)
         trained = {name: value for name, value in found.items() if name not in given}
+        for name, value in trained.items():
+            print(f"as the data says: {as_flag(name, value)}", flush=True)
     chosen = {**_preset(definition, {**values, **trained}, given), **trained}
     length = chosen.get("max_seq_length", values["max_seq_length"])
     most = _max_position_embeddings(values, model.max_position_embeddings)

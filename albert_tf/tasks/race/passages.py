@@ -7,6 +7,7 @@ There is one sequence for every option. If the question has a gap ("_"), the opt
 
 import dataclasses
 import os
+import re
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -106,14 +107,14 @@ def _questions(passage: dict, name: str, level: str, need_answers: bool) -> Iter
 
 
 def join_question_and_option(question: str, option: str) -> str:
-    """The question with the option in every gap, or after the question if it has no gap.
+    """The question with the option in every gap, one low line or several, or after the question if it has no gap.
 
     Example:
       ("Ann _ , then _ .", "sang") -> "Ann sang , then sang ."; ("Who?", "Ann") -> "Who? Ann"
 
     Source: race_utils.py:130-133.
     """
-    return question.replace("_", option) if "_" in question else f"{question} {option}"
+    return re.sub("_+", lambda _: option, question) if "_" in question else f"{question} {option}"
 
 
 def make_race_features(settings: RaceSettings, questions: Sequence[RaceQuestion]) -> FeatureTable:

@@ -1,10 +1,14 @@
-"""SQuAD 1.1 and 2.0: reads questions from the official JSON."""
+"""SQuAD 1.1 and 2.0: reads questions from the official JSON, or from rows."""
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Any
+
+import numpy as np
 
 from albert_tf.core import files
 from albert_tf.core.errors import UserError, first_line, shortened
+from albert_tf.data.tables import has_lists, read_table
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,52 +28,125 @@ class SquadQuestion:
     is_impossible: bool = False
 
 
-def read_squad(path: str, *, version: str, flag: str, need_answers: bool) -> list[SquadQuestion]:
-    """Reads the questions of a file in the official format, in its order; for predictions, it need not have answers.
+def read_squad(
+    path: str, *, version: str, flag: str, need_answers: bool, skip_wrong: bool = False
+) -> list[SquadQuestion]:
+    """Reads the questions of a file, in its order; for predictions, it need not have answers.
+
+    The file is in the official format, or has rows as `datasets` writes them: a list of JSON, JSON lines, Parquet.
 
     Training files have one answer to a question, evaluation files several. The original cannot train on several
     answers; here the first one is used (`make_windows`).
+
+    Args:
+      skip_wrong: whether answers that are not at their answer_start are left out, and questions without another.
 
     Source: squad_utils.py (`read_squad_examples`).
     """
     source = f"--{flag}={path}"
     questions: dict[str, SquadQuestion] = {}
-    data = files.read_json(path)
+    wrong: list[str] = []
+    num_dropped = 0
     try:
-        for article in data["data"]:
-            for paragraph in article["paragraphs"]:
-                for entry in paragraph["qas"]:
-                    question = _question(entry, paragraph["context"], version, need_answers)
-                    if question.id in questions:
-                        raise ValueError(f"there are two questions {question.id!r}")
-                    questions[question.id] = question
+        for entry, context in _entries(path, source):
+            question = _question(entry, context, version, need_answers)
+            if question.id in questions:
+                raise ValueError(f"there are two questions {question.id!r}")
+            right = tuple(answer for answer in question.answers if not _is_wrong(question, answer))
+            wrong += [
+                _is_wrong(question, answer) for answer in question.answers if answer not in right
+            ]
+            if question.answers and not right:
+                num_dropped += 1
+            questions[question.id] = dataclasses.replace(question, answers=right)
     except (KeyError, TypeError, AttributeError) as error:
         reason = f"{type(error).__name__}: {first_line(error)}"
         raise UserError(f"{source}: is not in the format of SQuAD ({reason})") from None
     except ValueError as error:
         raise UserError(f"{source}: {error}") from None
+    if wrong and not skip_wrong:
+        number = f"{len(wrong):,} answers are" if len(wrong) > 1 else "an answer is"
+        raise UserError(
+            f"{source}: {number} not at answer_start: {wrong[0]}; correct answer_start, or --skip_wrong_answers leaves"
+            " such answers out"
+        )
+    if wrong:
+        print(
+            f"{source}: {len(wrong):,} answers that are not at answer_start are left out, and {num_dropped:,} questions"
+            " without another answer",
+            flush=True,
+        )
+        questions = {
+            id: each for id, each in questions.items() if each.answers or each.is_impossible
+        }
     if not questions:
         raise UserError(f"{source}: contains no questions")
     return list(questions.values())
 
 
+def version_of(path: str, source: str) -> str:
+    """The version of SQuAD of a file: 2.0 if some question is impossible, otherwise 1.1."""
+    try:
+        found = any(_is_impossible(entry) for entry, _ in _entries(path, source))
+    except (KeyError, TypeError, AttributeError):
+        return "2.0"  # reading the file is an error
+    return "2.0" if found else "1.1"
+
+
+def _entries(path: str, source: str) -> Iterator[tuple[Any, Any]]:
+    """Each question with its context."""
+    if has_lists(path) and not path.lower().endswith(".json"):
+        rows = read_table(path, source=source).to_dict("records")
+    else:
+        data = files.read_json(path, object)
+        rows = data["data"] if isinstance(data, dict) else data
+    for row in rows:
+        if "paragraphs" not in row:
+            yield row, row["context"]
+            continue
+        for paragraph in row["paragraphs"]:
+            yield from ((entry, paragraph["context"]) for entry in paragraph["qas"])
+
+
+def _answers_of(entry: Any) -> list[tuple[Any, Any]]:
+    """Texts and starts of the answers: a list of objects, or as in `datasets` an object of lists."""
+    answers = entry["answers"]
+    if isinstance(answers, dict):
+        starts = np.asarray(answers["answer_start"]).tolist()
+        return list(zip(answers["text"], starts, strict=True))
+    return [(answer["text"], answer["answer_start"]) for answer in answers]
+
+
+def _is_impossible(entry: Any) -> Any:
+    """Whether a question is impossible; rows of `datasets` say so by having no answers."""
+    if "answers" in entry and isinstance(entry["answers"], dict) and "is_impossible" not in entry:
+        return not _answers_of(entry)
+    return entry.get("is_impossible", False)
+
+
 def _question(entry: Any, context: str, version: str, need_answers: bool) -> SquadQuestion:
     id, text = entry["id"], entry["question"]
-    is_impossible = need_answers and entry.get("is_impossible", False)
-    answers = entry["answers"] if need_answers and not is_impossible else ()
-    pairs = tuple((answer["text"], answer["answer_start"]) for answer in answers)
+    is_impossible = need_answers and _is_impossible(entry)
+    pairs = tuple(_answers_of(entry)) if need_answers and not is_impossible else ()
     texts = (id, text, context, *(text for text, _ in pairs))
     if not all(isinstance(text, str) for text in texts) or not isinstance(is_impossible, bool):
         raise TypeError(f"question {shortened(id)} has a value of another type")
+    if not all(type(start) is int for _, start in pairs):
+        raise TypeError(f"question {shortened(id)} has an answer_start that is no whole number")
     if is_impossible and version == "1.1":
         raise ValueError(f"question {id!r}: is impossible, which needs --version=2.0")
     if need_answers and not is_impossible and not pairs:
         raise ValueError(f"question {id!r}: has no answer, and is not marked as impossible")
-    for answer, start in pairs:
-        present = context[start : start + len(answer)] if start >= 0 else ""
-        if present != answer or not answer.strip():
-            raise ValueError(
-                f"question {id!r}: answer {shortened(answer)} should begin at character {start} of the context, where"
-                f" {shortened(present)} stands; correct answer_start"
-            )
     return SquadQuestion(id, text, context, pairs, is_impossible)
+
+
+def _is_wrong(question: SquadQuestion, answer: tuple[str, int]) -> str:
+    """Why an answer is not where it should be; "" if it is there."""
+    text, start = answer
+    present = question.context[start : start + len(text)] if start >= 0 else ""
+    if present == text and text.strip():
+        return ""
+    return (
+        f"question {question.id!r}: answer {shortened(text)} should begin at character {start} of the context, where"
+        f" {shortened(present)} stands"
+    )

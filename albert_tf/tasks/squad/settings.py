@@ -13,7 +13,8 @@ class SquadConfig(FineTuningConfig):
 
     version: str = setting(
         "2.0",
-        "Version of SQuAD; in 1.1 every question has an answer.",
+        "Version of SQuAD; in 1.1 every question has an answer. By default, that of the data: 2.0 if a question of"
+        " --train_file or --eval_file is impossible.",
         choices=("1.1", "2.0"),
         of_model="fixed",
     )
@@ -21,6 +22,10 @@ class SquadConfig(FineTuningConfig):
     eval_file: str = files_setting("SQuAD's JSON file to evaluate on.")
     predict_file: str = files_setting(
         "JSON file with questions to answer, with or without answers."
+    )
+    skip_wrong_answers: bool = setting(
+        False,
+        "Whether to leave out answers that are not at their answer_start, instead of an error.",
     )
     max_seq_length: int = changed(FineTuningConfig, "max_seq_length", 384)
     doc_stride: int = setting(

@@ -44,6 +44,10 @@ class SquadSource(Source):
         if not path:
             return None
         questions = read_squad(
-            path, version=self.config.version, flag=flag, need_answers=split != "predict"
+            path,
+            version=self.config.version,
+            flag=flag,
+            need_answers=split != "predict",
+            skip_wrong=self.config.skip_wrong_answers,
         )
         return list(enumerate(questions))

@@ -3,22 +3,28 @@
     EU       NNP  B-ORG
     rejects  VBZ  O
 
-Columns are separated by tabs or, in a file without tabs, by spaces. An empty line, or a line that begins with
--DOCSTART-, ends a sentence. In a table (JSON lines, Parquet, a folder of `datasets`), a row has a list of words and a
-list of tags.
+A line's columns are separated by tabs or, without a tab, by spaces; other white space, such as U+00A0, belongs to
+words. An empty line, or a line that begins with -DOCSTART-, ends a sentence; before a sentence, lines that begin with #
+and have no tag are comments. In a table (JSON lines, Parquet, a folder of `datasets`, CSV), a row has a list of words
+and a list of tags.
 """
 
 import dataclasses
 import itertools
+import re
 from collections.abc import Iterator, Sequence
 
 from albert_tf.core.errors import UserError
 from albert_tf.data.tables import chosen, has_lists, listed, read_lines, read_table
-from albert_tf.tasks.classification.tsv import parse_value
+from albert_tf.tasks.classification.tsv import as_list, label_indices, parse_value
 from albert_tf.tasks.tagging import entities
-from albert_tf.tasks.tagging.settings import FIRST, LAST
+from albert_tf.tasks.tagging.settings import BARE, FIRST, LAST, PREFIXED, WORDS
 
 _DOCUMENT = "-DOCSTART-"
+_BLANKS = " \t\r\v\f"
+_PART_OF_CONLLU = re.compile(
+    r"[0-9]+[-.][0-9]+"
+)  # a line for several words, or for a word that is not there
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,90 +32,104 @@ class Sentence:
     """Words, and a tag for each of them.
 
     Attributes:
-      tags: indices of the words' labels in IOB2; None without tags.
-      row: line number of its first word, counted from 1; 0 if it does not come from a file.
+      tags: indices of the words' labels; None without tags.
+      row: number of its first word's line, counted from 1, or where it is in a table; 0 if it is in no file.
     """
 
     words: tuple[str, ...]
     tags: tuple[int, ...] | None = None
-    row: int = 0
+    row: int | str = 0
+
+    def place(self, word: int = 0) -> str:
+        """Where a word is in the file, for messages."""
+        return self.row if isinstance(self.row, str) else f"line {self.row + word}"
 
 
 @dataclasses.dataclass(frozen=True)
 class TaggedFile:
-    """The sentences of a file, with a word in each line or a sentence in each row, and their tags in IOB2, if read."""
+    """The sentences of a file and their tags, if read: in IOB2, or of --tag_scheme=words as they are."""
 
     path: str
     sentences: tuple[Sentence, ...]
     tags: tuple[tuple[str, ...], ...] | None
-    has_sentences_in_rows: bool = False
+    scheme: str = PREFIXED
 
     def labels(self) -> tuple[str, ...]:
-        """The labels of all types of entities in the file."""
-        types = {entities.letter_and_type(tag)[1] for tags in self.tags or () for tag in tags}
-        return entities.iob2_labels(types - {""})
+        """The labels of all types of entities in the file, or of --tag_scheme=words its tags."""
+        tags = {tag for tags in self.tags or () for tag in tags}
+        if self.scheme == WORDS:
+            return tuple(sorted(tags))
+        return entities.iob2_labels({entities.letter_and_type(tag)[1] for tag in tags} - {""})
 
     def labelled(self, labels: Sequence[str]) -> list[Sentence]:
         """The sentences with the indices of their tags."""
-        indices = {label: index for index, label in enumerate(labels)}
-        lines_per_word = 0 if self.has_sentences_in_rows else 1
-        return [
-            dataclasses.replace(
-                sentence,
-                tags=tuple(
-                    int(
-                        parse_value(
-                            tag, indices, f"{self.path}:{sentence.row + word * lines_per_word}"
-                        )
-                    )
-                    for word, tag in enumerate(tags)
-                ),
-            )
-            for sentence, tags in zip(self.sentences, self.tags or (), strict=True)
-        ]
+        indices = label_indices(labels)
+        found = []
+        for sentence, tags in zip(self.sentences, self.tags or (), strict=True):
+            numbers = [
+                int(parse_value(tag, indices, f"{self.path}: {sentence.place(word)}"))
+                for word, tag in enumerate(tags)
+            ]
+            found.append(dataclasses.replace(sentence, tags=tuple(numbers)))
+        return found
 
 
 def read_tagged(
-    path: str, *, token_column: str, tag_column: str, need_tags: bool, flag: str
+    path: str,
+    *,
+    token_column: str,
+    tag_column: str,
+    need_tags: bool,
+    flag: str,
+    scheme: str = PREFIXED,
 ) -> TaggedFile:
     """Reads a UTF-8 file, with or without byte-order mark, with any line ends; or a table of `data.tables`.
 
     Args:
       token_column: `first`, `last`, a number from 1, or a name in the first line or of a column of the table.
-      tag_column: the same for the tags, of scheme IOB1, IOB2, BIOES, BILOU or BMES.
+      tag_column: the same for the tags.
       need_tags: whether tags are read; if not, a file for predictions need not have any.
+      scheme: what the tags are (see `TaggingConfig.tag_scheme`); prefixed tags are IOB1, IOB2, BIOES, BILOU or BMES.
     """
     source = f"--{flag}={path}"
     columns = [token_column, *([tag_column] if need_tags else [])]
-    is_table = has_lists(path)
-    if is_table:
+    if has_lists(path):
         groups = _rows_of_lists(path, source, columns)
     else:
-        groups = _groups(path, source, columns, (token_column, tag_column))
+        groups = _groups(path, source, columns, (token_column, tag_column), scheme)
     sentences, all_tags = [], []
     for row, words, tags in groups:
+        sentence = Sentence(words, row=row)
         for index, (word, tag) in enumerate(itertools.zip_longest(words, tags)):
-            place = f"{path}:{row + index * (not is_table)}"
-            if not word.strip():
-                raise UserError(f"{place}: has no word; an empty line ends a sentence")
-            if need_tags and not entities.is_tag(tag):
-                raise UserError(
-                    f"{place}: expected a tag such as O, B-LOC or I-LOC, got {tag[:80]!r};"
-                    " --tag_column names the column of the tags"
-                )
-        sentences.append(Sentence(tuple(map(str.strip, words)), row=row))
-        all_tags.append(tuple(entities.to_iob2(tags)))
+            _check_word(word, tag, scheme, f"{path}: {sentence.place(index)}")
+        sentences.append(sentence)
+        if scheme == BARE:
+            tags = [tag if entities.is_tag(tag) else f"I-{tag}" for tag in tags]
+        all_tags.append(tuple(tags if scheme == WORDS else entities.to_iob2(tags)))
     if not sentences:
         raise UserError(f"{source}: contains no words")
     if need_tags and not any(tag != entities.OUTSIDE for tags in all_tags for tag in tags):
         raise UserError(
             f"{source}: every tag is {entities.OUTSIDE}; name the column of the tags with --tag_column"
         )
-    read_tags = tuple(all_tags) if need_tags else None
-    return TaggedFile(path, tuple(sentences), read_tags, has_sentences_in_rows=is_table)
+    return TaggedFile(path, tuple(sentences), tuple(all_tags) if need_tags else None, scheme)
 
 
-Group = tuple[int, tuple[str, ...], list[str]]  # number of the first line, words, tags
+def _check_word(word: str, tag: str | None, scheme: str, place: str) -> None:
+    if not word:
+        raise UserError(f"{place}: has no word; an empty line ends a sentence")
+    if tag is None:
+        return
+    if not tag or any(character in tag for character in "\t\r\n"):
+        raise UserError(f"{place}: expected a tag in one line, got {tag[:80]!r}")
+    if scheme == PREFIXED and not entities.is_tag(tag):
+        raise UserError(
+            f"{place}: expected a tag such as O, B-LOC or I-LOC, got {tag[:80]!r}; --tag_column names the column of the"
+            f" tags, --tag_scheme={BARE} or {WORDS} says what other tags are"
+        )
+
+
+Group = tuple[int | str, tuple[str, ...], list[str]]  # number of the first line, words, tags
 
 
 def _rows_of_lists(path: str, source: str, columns: Sequence[str]) -> Iterator[Group]:
@@ -117,10 +137,11 @@ def _rows_of_lists(path: str, source: str, columns: Sequence[str]) -> Iterator[G
     frame = read_table(path, source=source)
     names = [frame.columns[_position(column, frame.columns, path)] for column in columns]
     for row, cells in zip(frame.index, chosen(frame, names, source), strict=True):
-        lists = [cell for cell in cells if isinstance(cell, list)]
+        found = [as_list(cell, f"{path}: {row}") for cell in cells]
+        lists = [cell for cell in found if isinstance(cell, list)]
         if len(lists) < len(columns) or len(set(map(len, lists))) > 1:
             raise UserError(
-                f"{path}:{row}: expected lists of the same length in {' and '.join(map(repr, names))};"
+                f"{path}: {row}: expected lists of the same length in {' and '.join(map(repr, names))};"
                 " --token_column and --tag_column name the columns"
             )
         if lists[0]:
@@ -128,32 +149,54 @@ def _rows_of_lists(path: str, source: str, columns: Sequence[str]) -> Iterator[G
 
 
 def _groups(
-    path: str, source: str, columns: Sequence[str], known: Sequence[str]
+    path: str, source: str, columns: Sequence[str], known: Sequence[str], scheme: str
 ) -> Iterator[Group]:
     """The sentences of a file with a word in each line; `known` are the columns of which `columns` are read."""
     lines = read_lines(path, source)
-    separator = "\t" if any("\t" in line.strip() for line in lines) else None
+    rows = [_fields(line) for line in lines]
+    first = next((row for row in rows if any(row) and not row[0].startswith(("#", _DOCUMENT))), [])
+    width = len(first) or next((len(row) for row in rows if any(row)), 0)
     names = {column for column in known if not _is_position(column)}
-    width, positions = 0, None
+    positions = None
     words: list[str] = []
     tags: list[str] = []
-    for row, line in enumerate([*lines, ""], start=1):
-        fields = [field.strip() for field in line.split(separator)]
+    for row, (line, fields) in enumerate(zip([*lines, ""], [*rows, [""]], strict=True), start=1):
         if not any(fields) or fields[0].startswith(_DOCUMENT):
             if words:
                 yield row - len(words), tuple(words), tags
             words, tags = [], []
             continue
+        if len(fields) != width:  # a line with tabs and spaces
+            parts = re.split(f"[{_BLANKS}]+", line.strip(_BLANKS))
+            fields = parts if len(parts) == width else fields
+        if line.startswith("#") and not words and _is_comment(fields, width, first, scheme):
+            continue
         if positions is None:
-            width = len(fields)
-            positions = [_position(column, fields, f"{path}:{row}") for column in columns]
+            positions = [_position(column, fields, f"{path}: line {row}") for column in columns]
             if names & {*fields}:
                 continue  # the line has the names of the columns
         if len(fields) != width:
-            raise UserError(f"{path}:{row}: expected {width} columns, got {len(fields)}")
+            raise UserError(f"{path}: line {row}: expected {width} columns, got {len(fields)}")
+        if width == 10 and _PART_OF_CONLLU.fullmatch(fields[0]):
+            continue
         word, *tag = (fields[position] for position in positions)
         words.append(word)
         tags += tag
+
+
+def _fields(line: str) -> list[str]:
+    """The columns of a line."""
+    if "\t" in line.rstrip(_BLANKS):
+        return [field.strip(_BLANKS) for field in line.split("\t")]
+    return re.split(f"[{_BLANKS}]+", line.strip(_BLANKS))
+
+
+def _is_comment(fields: Sequence[str], width: int, first: Sequence[str], scheme: str) -> bool:
+    """Whether a line with # is a comment: it has other columns than the first word's, or no tag where that has one."""
+    if len(fields) != width:
+        return True
+    is_tagged = scheme == PREFIXED and first and entities.is_tag(first[-1])
+    return bool(is_tagged and width > 1 and not entities.is_tag(fields[-1]))
 
 
 def _is_position(column: str) -> bool:

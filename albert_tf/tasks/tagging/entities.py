@@ -43,6 +43,11 @@ def letter_and_type(label: str) -> tuple[str, str]:
     return _OTHER_LETTERS.get(match[1], match[1]), match[2]
 
 
+def of_words(tags: Tags) -> list[str]:
+    """The tags of --tag_scheme=words as tags of entities, each of which is one word."""
+    return [f"B-{tag}" for tag in tags]
+
+
 def entities_of(tags: Tags) -> list[Entity]:
     """The entities that the tags of a sentence mark, from left to right.
 

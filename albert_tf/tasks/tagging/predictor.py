@@ -9,8 +9,8 @@ from scipy.special import softmax
 from albert_tf.tasks.predictor import Item, Predictor, defaults_of
 from albert_tf.tasks.tagging import windows
 from albert_tf.tasks.tagging.conll import Sentence
-from albert_tf.tasks.tagging.entities import entities_of
-from albert_tf.tasks.tagging.settings import TaggingConfig
+from albert_tf.tasks.tagging.entities import entities_of, of_words
+from albert_tf.tasks.tagging.settings import WORDS, TaggingConfig
 
 _OF_WINDOWS = ("max_seq_length", "doc_stride", "word_separator")
 
@@ -28,7 +28,7 @@ class TaggingPredictor(Predictor):
 
     expects = 'a text, or {"tokens": [words]}'
     text_keys = ("text", "tokens")
-    default_settings = defaults_of(TaggingConfig, *_OF_WINDOWS)
+    default_settings = defaults_of(TaggingConfig, *_OF_WINDOWS, "tag_scheme")
 
     def check(self, item: Item) -> Words:
         tokens: Any = item.get("tokens") if isinstance(item, Mapping) else None
@@ -37,7 +37,7 @@ class TaggingPredictor(Predictor):
             self.count(text)
             return Words(text, windows.split_words(text), False)
         is_words = isinstance(tokens, list) and tokens and all(isinstance(t, str) for t in tokens)
-        if not is_words or not all(map(str.strip, tokens)) or text is not None:
+        if not is_words or not all(tokens) or text is not None:
             self.refuse(item)
         text, starts = windows.joined(tokens, self._settings().separator)
         ends = starts + np.array(list(map(len, tokens)))
@@ -55,14 +55,14 @@ class TaggingPredictor(Predictor):
         table = windows.make_windows(self._settings(), list(enumerate(sentences)))
         probabilities = softmax(self.outputs(table)["logits"], axis=-1)
         labels = self.model.config.labels
-        answers = []
+        answers, is_of_words = [], self.task_settings.get("tag_scheme") == WORDS
         tags_of_words = windows.word_labels(table, probabilities, sentences, labels)
         for (text, spans, are_given), tags, certainties in zip(
             examples, *tags_of_words, strict=True
         ):
             tags = [labels[tag] for tag in tags]
             found = []
-            for label, first, last in entities_of(tags):
+            for label, first, last in entities_of(of_words(tags) if is_of_words else tags):
                 start, end = spans[first][0], spans[last][1]
                 probability = float(certainties[first : last + 1].mean())
                 entity = {"label": label, "text": text[start:end], "start": start, "end": end}

@@ -9,6 +9,7 @@ from albert_tf.tasks.settings import (
 )
 
 FIRST, LAST = "first", "last"
+PREFIXED, BARE, WORDS = "prefixed", "bare", "words"
 SEPARATORS = {"space": " ", "none": ""}  # between words
 
 
@@ -31,6 +32,13 @@ class TaggingConfig(FineTuningConfig):
         LAST,
         "Column of the tags: `first`, `last`, a number from 1, or its name in the first line.",
         of_model="default",
+    )
+    tag_scheme: str = setting(
+        PREFIXED,
+        "What the tags are: prefixed with letters, such as B-LOC (IOB1, IOB2, BIOES, BILOU, BMES); bare types, such as"
+        " LOC, where neighbors of one type are one entity; or labels of single words, such as parts of speech.",
+        choices=(PREFIXED, BARE, WORDS),
+        of_model="fixed",
     )
     word_separator: str = setting(
         "space",

@@ -27,6 +27,7 @@ class TaggingSource(Source):
             tag_column=config.tag_column,
             need_tags=need_tags,
             flag=flag,
+            scheme=config.tag_scheme,
         )
         if split == "train" and not self.labels:
             self.labels = file.labels()

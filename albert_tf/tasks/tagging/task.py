@@ -1,5 +1,7 @@
 """Tagging: predicts a label for every word; entities are scored."""
 
+import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,7 +14,7 @@ from albert_tf.tasks.finetuning import FineTuningTask, averaged, example_weights
 from albert_tf.tasks.settings import FineTuningRunConfig
 from albert_tf.tasks.tagging import entities, windows
 from albert_tf.tasks.tagging.conll import Sentence
-from albert_tf.tasks.tagging.settings import TaggingConfig
+from albert_tf.tasks.tagging.settings import WORDS, TaggingConfig
 from albert_tf.tasks.tagging.source import TaggingSource
 from albert_tf.training.losses import Ratio, cross_entropy
 from albert_tf.training.task import Features, Files, Outputs, Predictions
@@ -81,10 +83,14 @@ class TaggingTask(FineTuningTask):
     def _true_tags(self) -> list[list[str]]:
         return [[self.labels[index] for index in row.tags or ()] for row in self.sentences["eval"]]
 
+    def _as_entities(self, *groups: list[list[str]]) -> list[list[list[str]]]:
+        is_of_words = self.config.tag_scheme == WORDS
+        return [list(map(entities.of_words, tags)) if is_of_words else tags for tags in groups]
+
     def evaluate(self, members: Sequence[Predictions]) -> Mapping[str, float]:
         """Precision, recall and F1 of entities, as in seqeval and conlleval; `f1_` with a type is that type's F1."""
         predicted, _ = self._tags(members, "eval")
-        rows = entities.scores(self._true_tags(), predicted)
+        rows = entities.scores(*self._as_entities(self._true_tags(), predicted))
         names = {"precision": "precision", "recall": "recall", "f1": "f1-score"}
         total, macro = rows.get("micro avg", {}), rows.get("macro avg", {})
         results = {name: total.get(key, 0.0) for name, key in names.items()}
@@ -100,8 +106,10 @@ class TaggingTask(FineTuningTask):
         predicted, certainties = self._tags(members, "eval")
         words = [sentence.words for sentence in sentences]
         return {
-            "predictions/eval_errors.txt": _error_report(sentences, true, predicted, certainties),
-            "predictions/eval_predictions.conll": _conll(words, true, predicted),
+            "predictions/eval_errors.txt": _error_report(
+                sentences, *self._as_entities(true, predicted), certainties
+            ),
+            **tagged_file("eval_predictions", words, tag=true, predicted=predicted),
             **self._raw_file(members, "eval"),
         }
 
@@ -109,8 +117,10 @@ class TaggingTask(FineTuningTask):
         """The words with their tags, and the raw predictions."""
         words = [sentence.words for sentence in self.sentences["predict"]]
         tags, _ = self._tags(members, "predict")
-        contents = {"predictions/predictions.conll": _conll(words, tags)}
-        return {**contents, **self._raw_file(members, "predict")}
+        return {
+            **tagged_file("predictions", words, predicted=tags),
+            **self._raw_file(members, "predict"),
+        }
 
 
 def _word_weights(features: Features) -> tf.Tensor:
@@ -119,12 +129,26 @@ def _word_weights(features: Features) -> tf.Tensor:
     return is_word * example_weights(features)[:, None]
 
 
-def _conll(*columns: Sequence[Sequence[str]]) -> str:
-    """Lines with the columns of each sentence, separated by tabs, and an empty line after each sentence."""
-    return "".join(
+def tagged_file(
+    name: str, words: Sequence[entities.Tags], **columns: Sequence[entities.Tags]
+) -> Files:
+    """A file in the format of CoNLL; or JSON lines, if a word is not read back from there as it is.
+
+    In the first, columns are separated by tabs, and an empty line is after each sentence.
+    """
+    blank = re.compile(r"[ \t\r\v\f]|.*[\t\r\n]|.*[ \v\f]$|-DOCSTART-", re.DOTALL)
+    if any(blank.match(word) for sentence in words for word in sentence):
+        rows = [
+            dict(zip(["tokens", *columns], row, strict=True))
+            for row in zip(words, *columns.values(), strict=True)
+        ]
+        lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
+        return {f"predictions/{name}.jsonl": "".join(lines)}
+    text = "".join(
         "".join("\t".join(row) + "\n" for row in zip(*sentence, strict=True)) + "\n"
-        for sentence in zip(*columns, strict=True)
+        for sentence in zip(words, *columns.values(), strict=True)
     )
+    return {f"predictions/{name}.conll": text}
 
 
 def _error_report(
@@ -145,7 +169,7 @@ def _error_report(
 
     def describe(index: int) -> str:
         sentence, lines = sentences[index], []
-        lines.append(f"line {sentence.row} ({sureness[index]:.3f}): {' '.join(sentence.words)}")
+        lines.append(f"{sentence.place()} ({sureness[index]:.3f}): {' '.join(sentence.words)}")
         expected, given = found[0][index], found[1][index]
         for title, group in (("predicted", given - expected), ("true", expected - given)):
             shown = [

@@ -134,6 +134,15 @@ def word_labels(
     continued = np.array(entities.continuations(labels))[best[last]]
     best = np.where(has_token, best, np.where(follows, continued, outside))
     certainty = np.where(follows, certainty[last], certainty)
+    # White space, which some tokenizers write as a word, is in an entity only if the entity goes on after it.
+    ends = np.cumsum(counts)
+    words = [word for sentence in sentences for word in sentence.words]
+    for index in reversed(
+        [index for index, word in enumerate(words) if not (has_token[index] or word.strip())]
+    ):
+        is_last = index + 1 in ends
+        if is_last or labels[best[index + 1]] != labels[best[index]]:
+            best[index] = outside
     return np.split(best, begins[1:]), np.split(certainty, begins[1:])
 
 

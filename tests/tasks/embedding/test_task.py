@@ -189,3 +189,11 @@ def test_an_ensemble_has_the_means_of_the_cosines():
 )
 def test_wrong_input_is_named(flags_of, changes, message):
     assert message in error_of(make_task, "embedder", *flags_of("infonce", **changes))
+
+
+def test_a_score_that_no_cosine_reaches_names_its_row(tmp_path):
+    (tmp_path / "t.csv").write_text("a,b,score\nx,y,1\nx,z,-5.0\n")
+    values = {"train_file": str(tmp_path / "t.csv"), "text_columns": "a,b", "loss": "cosine"}
+    with pytest.raises(UserError, match=r"row 2 \(line 3\): score -5 is outside of -1 to 1; --max"):
+        EmbeddingSource(EmbeddingConfig(**values)).read("train")
+    assert len(EmbeddingSource(EmbeddingConfig(**values, max_score=5)).read("train")) == 2

@@ -2,10 +2,11 @@
 
 import json
 
+import pandas
 import pytest
 
-from albert_tf.tasks.squad.questions import SquadQuestion, read_squad
-from tests.helpers import error_of
+from albert_tf.tasks.squad.questions import SquadQuestion, read_squad, version_of
+from tests.helpers import error_of, fine_tuning_settings
 
 
 def squad_file(*questions, context="the cat sat on the mat"):
@@ -72,7 +73,7 @@ def with_answer(text, start):
 NO_SQUAD = "is not in the format of SQuAD ("
 WRONG = {
     "no JSON": (b'{"data": [', "JSON (Expecting value: line 1 column 11"),
-    "list": ([], ": expected a JSON object"),
+    "list": ([], ": contains no questions"),
     "no data": ({"version": "1.1"}, f"{NO_SQUAD}KeyError: 'data')"),
     "no questions": ({"data": []}, ": contains no questions"),
     "number": ({"data": [5]}, NO_SQUAD),
@@ -98,3 +99,61 @@ def test_wrong_files(tmp_path, case):
     message = error_of(read, write(tmp_path, content))
     assert f"{tmp_path / 'squad.json'}" in message and expected in message
     assert len(message.splitlines()) == 1
+
+
+ROWS = [
+    {"id": "q1", "title": "t", "context": "the cat sat", "question": "who"}
+    | {"answers": {"text": ["cat", "the cat"], "answer_start": [4, 0]}},
+    {"id": "q2", "title": "t", "context": "the cat sat", "question": "why"}
+    | {"answers": {"text": [], "answer_start": []}},
+]
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.jsonl", "a.parquet", "data.json", "lists.json"])
+def test_rows_of_others_are_questions(tmp_path, name):
+    path = tmp_path / name
+    if name == "a.jsonl":
+        path.write_text("\n".join(map(json.dumps, ROWS)))
+    elif name == "a.parquet":
+        pandas.DataFrame(ROWS).to_parquet(path)
+    elif name == "lists.json":
+        answers = [{"text": "cat", "answer_start": 4}, {"text": "the cat", "answer_start": 0}]
+        rows = [ROWS[0] | {"answers": answers}, ROWS[1] | {"answers": [], "is_impossible": True}]
+        path.write_text(json.dumps(rows))
+    else:
+        path.write_text(json.dumps(ROWS if name == "a.json" else {"data": ROWS}))
+    first, second = read(str(path), version="2.0")
+    assert first.answers == (("cat", 4), ("the cat", 0)) and first.context == "the cat sat"
+    assert (second.id, second.answers, second.is_impossible) == ("q2", (), True)
+    assert version_of(str(path), "x") == "2.0"
+
+
+def test_the_version_is_that_of_the_file(tmp_path, tiny_pretrained):
+    flags = [f"--init_checkpoint={tiny_pretrained}", "--output_dir=x", "--max_query_length=9"]
+    impossible = squad_file(entry("q1"), entry("q2", answers=[], is_impossible=True))
+    for content, more, version in (
+        (squad_file(entry()), [], "1.1"),
+        (impossible, [], "2.0"),
+        (squad_file(entry()), ["--version=2.0"], "2.0"),
+    ):
+        path = write(tmp_path, content)
+        settings = fine_tuning_settings("squad", *flags, f"--train_file={path}", *more)
+        assert settings[-1].version == version
+
+
+def test_wrong_starts_are_counted_and_can_be_left_out(tmp_path, capsys):
+    half = [{"text": "cat", "answer_start": 5}, {"text": "mat", "answer_start": 19}]
+    wrong = [{"text": "cat", "answer_start": 0}]
+    path = write(
+        tmp_path, squad_file(entry("q1"), entry("q2", answers=half), entry("q3", answers=wrong))
+    )
+    line = error_of(read, path)
+    assert "2 answers are not at answer_start: question 'q2': answer 'cat'" in line
+    assert "--skip_wrong_answers" in line and len(line.splitlines()) == 1
+    named = {"version": "1.1", "flag": "train_file", "need_answers": True, "skip_wrong": True}
+    first, second = read_squad(path, **named)
+    assert (first.id, second.id, second.answers) == ("q1", "q2", (("mat", 19),))
+    assert (
+        "2 answers that are not at answer_start are left out, and 1 questions"
+        in capsys.readouterr().out
+    )

@@ -66,6 +66,19 @@ def test_a_word_inside_a_token_continues_the_word_before(tokenizer):
     assert certainty[2:4].tolist() == [0.9, 0.9]
 
 
+def test_white_space_has_no_token_and_is_inside_entities_only(tokenizer):
+    words = ("Anna", "\n\n", "met", "in", "\u3000", "Wroclaw", " ")
+    table = make_windows(WindowSettings(tokenizer, 64, 9), [(0, Sentence(words))])
+    assert sorted(tokens_of_words(tokenizer, table, 0)) == [1, 3, 4, 6]
+    probabilities = np.zeros((1, 64, 5))
+    numbers = table.sequence("word_numbers", 0)
+    for number, label in {1: "B-PER", 3: "O", 4: "B-LOC", 6: "I-LOC"}.items():
+        probabilities[0, numbers.tolist().index(number), LABELS.index(label)] = 1
+    (labels,), _ = windows.word_labels(table, probabilities, [Sentence(words)], LABELS)
+    found = [LABELS[label] for label in labels]
+    assert found == ["B-PER", "O", "O", "B-LOC", "I-LOC", "I-LOC", "O"]
+
+
 def test_words_without_a_token_get_no_tag_from_another_sentence(tokenizer):
     sentences = [Sentence(("Anna",)), Sentence(("\u0301", "met")), Sentence(("Anna", "\u0301"))]
     table = make_windows(WindowSettings(tokenizer, 64, 9), list(enumerate(sentences)))
