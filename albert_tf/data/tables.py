@@ -261,7 +261,9 @@ def _read_text(
 
     rows_of_tsv = enumerate((line.split("\t") for line in _lines(text)), start=1)
     found = _csv_rows(text) if is_csv else rows_of_tsv
-    names, rows, lines = list(header), [], []
+    names = list(header)
+    rows: list[list[str]] = []
+    lines: list[int] = []
     for line, row in found:
         is_blank = not "".join(row).strip() and len(row) <= 1
         if is_blank and len(names) != 1:

@@ -25,6 +25,7 @@ class TaggingTask(FineTuningTask):
 
     model_class = AlbertForTokenClassification
     source_class = TaggingSource
+    config: TaggingConfig
     best_metric = "f1"
     usual_epochs = (
         10.0  # after 3, small models on small files have hardly begun (docs/finetuning.md)
@@ -104,10 +105,11 @@ class TaggingTask(FineTuningTask):
         """A table by type with the worst errors, the words with true and predicted tags, and the raw predictions."""
         sentences, true = self.sentences["eval"], self._true_tags()
         predicted, certainties = self._tags(members, "eval")
+        groups = self._as_entities(true, predicted)
         words = [sentence.words for sentence in sentences]
         return {
             "predictions/eval_errors.txt": _error_report(
-                sentences, *self._as_entities(true, predicted), certainties
+                sentences, groups[0], groups[1], certainties
             ),
             **tagged_file("eval_predictions", words, tag=true, predicted=predicted),
             **self._raw_file(members, "eval"),

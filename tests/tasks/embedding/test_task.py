@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf import load_pretrained
+from albert_tf import UserError, load_pretrained
 from albert_tf.tasks.embedding import task as embedding
+from albert_tf.tasks.embedding.settings import EmbeddingConfig
+from albert_tf.tasks.embedding.source import EmbeddingSource
 from tests.helpers import batch_of, eagerly, error_of, fine_tune_here, lines, make_task, weights
 
 SCALE = 7.0
