@@ -267,6 +267,21 @@ def test_records_that_do_not_fit(pretraining, records_file, config_file, tmp_pat
     assert "metadata.json" in pretraining()
 
 
+def test_records_of_another_casing(tiny_pretrained, tmp_path):
+    write_files(
+        tmp_path, {"text.txt": "Anna saw Bert.\nBert saw Anna.\n\nAnna left.\nBert saw it.\n"}
+    )
+    flags = [f"--input_file={tmp_path / 'text.txt'}", f"--output_dir={tmp_path / 'records'}"]
+    flags += [f"--spm_model_file={tiny_pretrained / 'spiece.model'}", "--max_seq_length=16"]
+    data_program_here("create_pretraining_data", *flags, "--do_lower_case=false", "--num_workers=1")
+    flags = [f"--input_file={tmp_path / 'records'}", f"--init_checkpoint={tiny_pretrained}"]
+    flags += [f"--output_dir={tmp_path / 'run'}", "--num_train_steps=4", "--num_warmup_steps=1"]
+    message = (
+        "do_lower_case must be the same everywhere: --input_file has False, the model has True"
+    )
+    assert message in error_of(pretrain_here, *flags, "--train_batch_size=2")
+
+
 def test_a_tpu_that_cannot_be_reached(pretraining, monkeypatch):
     def fail(**_):
         raise OSError("Name or service not known")
