@@ -10,7 +10,7 @@ import zipfile
 
 import pytest
 
-from albert_tf import __version__, command
+from albert_tf import command
 from tests.helpers import ROOT
 
 MODULES = {**command.PROGRAMS, **command.DATA_PROGRAMS}
@@ -46,22 +46,11 @@ def test_the_overview_has_a_line_for_every_program():
     assert max(map(len, lines)) <= 100
 
 
-def test_the_version():
-    assert albert_tf("--version").stdout == f"albert-tf {__version__}\n"
-
-
 @pytest.mark.parametrize("words", [["squat"], ["data", "split"], ["--do_train"]], ids=" ".join)
 def test_an_unknown_program_is_one_line(words):
     process = albert_tf(*words)
     assert process.returncode == 2 and "expected" in process.stderr
     assert len(process.stderr.splitlines()) == 1
-
-
-@pytest.mark.parametrize("words", [["predict"], ["data", "split_sentences"]], ids=" ".join)
-def test_a_message_of_a_program_starts_with_its_command(words):
-    process = albert_tf(*words, "--no_such_flag")
-    assert process.returncode == 2
-    assert process.stderr.startswith(f"albert-tf {' '.join(words)}: ")
 
 
 @pytest.fixture(scope="module")

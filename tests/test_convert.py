@@ -1,7 +1,5 @@
 """The command that turns one layout into another."""
 
-import json
-
 import numpy as np
 import pytest
 
@@ -14,7 +12,6 @@ from albert_tf import (
     save_pretrained,
 )
 from albert_tf.export import export_model
-from albert_tf.model.heads import AlbertForSpan
 from albert_tf.text.tokenizer import Tokenizer
 from tests.helpers import TINY, train_spm
 
@@ -35,16 +32,6 @@ def test_conversion_to_tf1_and_back_keeps_weights_and_vocabulary(tiny_pretrained
     vocabularies = [tiny_pretrained / "spiece.model", tmp_path / "tf1" / "30k-clean.model"]
     vocabularies.append(tmp_path / "hf" / "spiece.model")
     assert len({path.read_bytes() for path in vocabularies}) == 1
-
-
-def test_what_a_task_needs_goes_along(tmp_path):
-    task = {"max_seq_length": 33, "doc_stride": 7}
-    model = AlbertForSpan(TINY, seed=2)
-    save_pretrained(model, tmp_path / "old", task=task, do_lower_case=False)
-    convert.main(settings(tmp_path / "old", tmp_path / "new"))
-    config = json.loads((tmp_path / "new" / "config.json").read_text())
-    assert config["albert_tf"]["task"] == task
-    assert type(load_pretrained(tmp_path / "new")) is AlbertForSpan
 
 
 def test_another_model_is_not_overwritten(tmp_path):

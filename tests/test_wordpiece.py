@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf import convert
-from albert_tf.core.errors import UserError
 from albert_tf.data_prep.pretraining.run import create_pretraining_data
 from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
 from albert_tf.export import export_model
@@ -17,7 +15,6 @@ from albert_tf.serving.predictors import load_predictor
 from albert_tf.text.tokenizer import Tokenizer
 from tests.helpers import (
     TINY,
-    data_program_here,
     eagerly,
     fine_tune_here,
     pretrain_here,
@@ -200,20 +197,3 @@ def test_entities_are_cut_from_the_text(chain, tmp_path):
         spans = spans[: found["count"].numpy()[place]]
         assert spans == [(row["label"], row["start"], row["end"]) for row in entities]
     assert any(answer["entities"] for answer in answers)
-
-
-def test_the_vocabulary_of_the_released_archives_is_found(chain, tmp_path):
-    """There, it is called vocab_chinese.txt."""
-    source = str(chain.folder / "pretrained" / "model")
-    convert.main(convert.ConvertSettings(model=source, output_dir=str(tmp_path), format="tf1"))
-    (tmp_path / "SHA256SUMS").unlink(missing_ok=True)
-    (tmp_path / "vocab.txt").rename(tmp_path / "vocab_chinese.txt")
-    weights = pretrained.read_weights(str(tmp_path))
-    assert weights.vocabulary == str(tmp_path / "vocab_chinese.txt")
-
-
-def test_two_vocabularies_are_one_too_many(prepared):
-    flags = [f"--{name}={prepared.vocabulary}" for name in ("vocab_file", "spm_model_file")]
-    flags += [f"--input_file={prepared.folder / 'text.txt'}", "--output_dir=x"]
-    with pytest.raises(UserError, match="--vocab_file contradicts --spm_model_file"):
-        data_program_here("create_pretraining_data", *flags)

@@ -64,22 +64,6 @@ def test_a_shared_model_of_any_depth_equals_one_built_with_it(tmp_path, num_laye
 
 
 @pytest.mark.parametrize(
-    ("changes", "num_layers", "message"),
-    [
-        (GROUPS, 7, "num_hidden_layers must be at most 6, as not all layers share .*; got 7"),
-        ({"share_parameters": "ffn"}, 7, "must be at most 6"),
-        ({}, 0, "num_hidden_layers must be at least 1"),
-        ({}, "3", "num_hidden_layers must be of type int"),
-    ],
-    ids=str,
-)
-def test_impossible_depths_are_rejected(tmp_path, changes, num_layers, message):
-    saved(tmp_path, changes)
-    with pytest.raises(UserError, match=f"^{tmp_path}: .*{message}"):
-        load_pretrained(tmp_path, num_hidden_layers=num_layers)
-
-
-@pytest.mark.parametrize(
     ("before", "after"),
     [
         ({}, {"share_parameters": "none"}),

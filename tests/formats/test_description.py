@@ -5,8 +5,6 @@ Covers: model_card.py, run.py.
 
 import json
 
-import pytest
-
 from albert_tf import save_pretrained
 from albert_tf.formats.description import describe
 from albert_tf.formats.pretrained import build_model, read_weights
@@ -32,9 +30,3 @@ def test_every_layout_of_a_finished_run_says_the_same(finished, tmp_path):
         expected = {"max_seq_length": 40, "doc_stride": 13, "max_query_length": 9}
         expected |= {"max_answer_length": 6, "version": "1.1", "do_lower_case": True}
         assert expected.items() <= known.settings.items(), path
-
-
-@pytest.mark.parametrize("path", ["", "/", "hf:albert/albert-base-v2", "nowhere", "nowhere/at/all"])
-def test_what_is_not_on_the_disk_says_nothing(path, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    assert describe(path).max_position_embeddings is None

@@ -6,9 +6,7 @@ import types
 import pytest
 
 from albert_tf import UserError
-from albert_tf.core import flags
 from albert_tf.formats import hub_names
-from albert_tf.training.settings import RunConfig
 from tests.helpers import ROOT
 
 RECORDED_MODEL = ROOT / "tests" / "recorded_outputs" / "pretraining"
@@ -48,15 +46,3 @@ def test_errors_of_the_library_are_one_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(UserError, match="pip install huggingface_hub"):
         hub_names.fetched("hf:albert/tiny")
-
-
-@pytest.mark.parametrize("name", ["hf:", "hf:a/b/c", "hf:a/b@", "hf:a b", "hf:../x/y"])
-def test_wrong_names_of_the_hub_are_rejected(name):
-    with pytest.raises(UserError, match="expected hf:organization/model"):
-        hub_names.fetched(name)
-
-
-def test_flags_take_names():
-    flags.check_paths(RunConfig(output_dir="out", init_checkpoint="hf:albert/albert-base-v2"))
-    with pytest.raises(UserError, match="no such file"):
-        flags.check_paths(RunConfig(output_dir="out", init_checkpoint="albert/albert-base-v2"))

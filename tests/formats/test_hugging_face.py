@@ -7,14 +7,15 @@ import json
 import pathlib
 import re
 import shutil
+import sys
 
 import numpy as np
 import pytest
 import safetensors.numpy
 import tensorflow as tf
 
-from albert_tf import AlbertConfig, UserError, load_predictor, load_pretrained, save_pretrained
-from albert_tf.formats import pretrained
+from albert_tf import UserError, load_predictor, load_pretrained, save_pretrained
+from albert_tf.formats import pretrained, torch_file
 from albert_tf.formats.tokenizer_files import vocabulary_files
 from albert_tf.model import heads
 from albert_tf.text.tokenizer import Tokenizer
@@ -193,15 +194,6 @@ def test_a_model_without_a_pooler_is_read(tmp_path, recorded, caplog):
     assert vectors.embed(["anna sees bert"]).shape == (1, 20)
 
 
-def test_a_model_of_four_options_needs_no_names_for_them(tmp_path, vocabulary):
-    """A model for RACE that transformers saved has no id2label."""
-    model = heads.AlbertForMultipleChoice(TINY.replace(vocab_size=60))
-    save_pretrained(model, tmp_path, spm_model_file=vocabulary)
-    item = {"article": "the cat sat", "question": "who", "options": ["cat", "mat", "dog", "a"]}
-    [answer] = load_predictor(tmp_path).predict([item])
-    assert answer["answer"] in "ABCD" and list(answer["probabilities"]) == list("ABCD")
-
-
 @pytest.mark.parametrize("architectures", [["AlbertForSomethingElse"], ["AlbertModel"], [], None])
 def test_a_head_is_not_lost_without_a_word(architectures, tmp_path):
     folder = recorded_folder(tmp_path, "classifier")
@@ -232,24 +224,21 @@ def test_weights_in_several_files(tmp_path, recorded):
 
 
 def write_safetensors(path, tensors) -> None:
-    """Writes the format by hand: safetensors.numpy does not know bfloat16 everywhere."""
-    codes = {"float16": "F16", "bfloat16": "BF16"}
+    """Writes bfloat16 by hand: safetensors.numpy does not know it everywhere."""
     header, data = {}, b""
     for name, array in tensors.items():
         end = len(data) + array.nbytes
-        code = codes[array.dtype.name]
-        header[name] = {"dtype": code, "shape": array.shape, "data_offsets": [len(data), end]}
+        header[name] = {"dtype": "BF16", "shape": array.shape, "data_offsets": [len(data), end]}
         data += array.tobytes()
     text = json.dumps(header).encode()
     path.write_bytes(len(text).to_bytes(8, "little") + text + data)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_other_float_types(tmp_path, dtype):
+def test_bfloat16_is_read(tmp_path):
     folder = recorded_folder(tmp_path)
     path = folder / "model.safetensors"
     tensors = safetensors.numpy.load_file(path)
-    kind = tf.as_dtype(dtype).as_numpy_dtype
+    kind = tf.bfloat16.as_numpy_dtype
     write_safetensors(path, {name: array.astype(kind) for name, array in tensors.items()})
     found = pretrained.read_weights(str(folder)).arrays["bert/pooler/dense/kernel"]
     expected = tensors["albert.pooler.weight"].T
@@ -264,12 +253,9 @@ def test_other_float_types(tmp_path, dtype):
     ("values", "message"),
     [
         ({"model_type": "gpt2"}, "model_type is 'gpt2'"),
-        ({"hidden_act": "silu"}, "hidden_act must be one of .* got 'silu'"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'"),
         ({"vocab_size": 42}, r"word_embeddings has shape \[41, 7\].* wants \[42, 7\]"),
         ({"num_hidden_groups": 1}, r"albert_layer_groups\.1.* does not belong to an ALBERT"),
-        ({"id2label": ["a", "b"]}, "id2label must give a name to each of .*; got \\['a', 'b'\\]"),
-        ({"albert_tf": {"task": []}}, "expected the settings of a task"),
     ],
     ids=str,
 )
@@ -298,23 +284,6 @@ def test_the_exact_form_of_gelu_is_computed(tmp_path, recorded):
     save_pretrained(model, tmp_path / "ours")
     assert json.loads((tmp_path / "ours" / "config.json").read_text())["hidden_act"] == "gelu"
     assert load_pretrained(tmp_path / "ours").config.hidden_act == "gelu_exact"
-
-
-def test_a_model_that_transformers_trained_further(tmp_path):
-    # It keeps our section of the configuration; of another class, or with layers that no longer share.
-    config = TINY.replace(share_parameters="attention", num_hidden_layers=2)
-    save_pretrained(heads.AlbertForPreTraining(config), tmp_path)
-    set_config(tmp_path, architectures=["AlbertForSequenceClassification"])
-    weights = pretrained.read_weights(str(tmp_path))
-    assert weights.model_class == "AlbertForSequenceClassification"
-    bias = "albert.encoder.albert_layer_groups.1.albert_layers.0.attention.key.bias"
-    rewrite(tmp_path, lambda tensors: tensors.update({bias: tensors[bias] + 1}))
-    with pytest.raises(UserError, match="differs from that of another layer.*remove albert_tf"):
-        load_pretrained(tmp_path)
-    values = json.loads((tmp_path / "config.json").read_text())
-    del values["albert_tf"]
-    (tmp_path / "config.json").write_text(json.dumps(values))
-    assert pretrained.read_weights(str(tmp_path)).config.num_hidden_groups == 2
 
 
 # --- Tokenizer files ---
@@ -351,21 +320,6 @@ def test_tokenizer_files_are_written_and_read(tmp_path, vocabulary):
     weights = pretrained.read_weights(str(tmp_path))
     assert weights.do_lower_case is False
     assert weights.vocabulary == str(tmp_path / "spiece.model")
-
-
-def test_scores_are_those_of_the_sentencepiece_model(vocabulary):
-    tokenizer = Tokenizer.from_file(vocabulary)
-    content = vocabulary_files(tokenizer, max_length=17)
-    scores = json.loads(content["tokenizer.json"])["model"]["vocab"]
-    num_never = 0
-    for id, (piece, score) in enumerate(scores):
-        expected = tokenizer._processor.get_score(id)
-        if re.search(r"[0-9],$", piece):
-            num_never += 1
-            expected -= 100
-        if piece not in ("(", ")", '"', "-", "."):
-            assert score == pytest.approx(expected), piece
-    assert num_never >= 2
 
 
 # Without special tokens, which transformers finds in text, and without digits that have two splits of the same score.
@@ -415,35 +369,15 @@ def test_transformers_tokenizes_real_text_as_we_do(tmp_path, real_data, released
 # --- Both directions, with transformers itself ---
 
 
-def sizes(embedding, hidden, layers, num_heads, **others) -> dict:
-    return {
-        "vocab_size": 101,
-        "embedding_size": embedding,
-        "hidden_size": hidden,
-        "num_hidden_layers": layers,
-        "num_attention_heads": num_heads,
-        "intermediate_size": 4 * hidden,
-        "max_position_embeddings": 17,
-        **others,
-    }
-
-
-# The four sizes' numbers of layers and heads, at smaller widths.
 SIZES = {
-    "base": sizes(7, 24, 12, 12),
-    "large": sizes(7, 32, 24, 16),
-    "xlarge": sizes(7, 48, 24, 16),
-    "xxlarge": sizes(7, 128, 12, 64),
-    "groups": sizes(7, 20, 6, 4, num_hidden_groups=3),
-    "uneven groups": sizes(7, 20, 7, 4, num_hidden_groups=3),
-    "inner groups": sizes(7, 20, 3, 4, inner_group_num=2, num_hidden_groups=3),
-    "E = H": sizes(20, 20, 3, 4),
-    "relu": sizes(7, 20, 3, 4, hidden_act="relu"),
+    "base": {"num_hidden_layers": 12, "hidden_size": 24, "num_attention_heads": 12},
+    "groups": {"num_hidden_layers": 6, "num_hidden_groups": 3},
+    "uneven groups": {"num_hidden_layers": 7, "num_hidden_groups": 3},
+    "inner groups": {"inner_group_num": 2, "num_hidden_groups": 3},
+    "E = H": {"embedding_size": 20},
+    "relu": {"hidden_act": "relu"},
 }
-STRATEGIES = {
-    f"shared {strategy}": sizes(7, 20, 3, 4, share_parameters=strategy)
-    for strategy in ("attention", "ffn", "none")
-}
+STRATEGIES = {name: {"share_parameters": name} for name in ("attention", "ffn", "none")}
 HEADS = {
     "AlbertForPreTraining": heads.AlbertForPreTraining,
     "AlbertForSequenceClassification": heads.AlbertForSequenceClassification,
@@ -466,8 +400,10 @@ def transformers():
 def their_model(transformers, name: str, values: dict):
     import torch
 
-    values = {"hidden_act": "gelu_new", "attn_implementation": "eager", **values}
-    model = getattr(transformers, name)(transformers.AlbertConfig(**values))
+    values = {**TINY.to_dict(), "hidden_act": "gelu_new", **values}
+    del values["share_parameters"]
+    config = transformers.AlbertConfig(**values, attn_implementation="eager")
+    model = getattr(transformers, name)(config)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn(parameter.shape) * 0.1)
@@ -507,36 +443,18 @@ def largest_difference(ours, theirs) -> float:
     return float(max(differences))
 
 
-def save_theirs(model, folder, kind: str) -> None:
-    """Saves a model of theirs, as safetensors or in one of torch's two layouts."""
-    import torch
-
-    model.save_pretrained(folder)
-    if kind != "safetensors":
-        (folder / "model.safetensors").unlink()
-        path = folder / "pytorch_model.bin"
-        torch.save(model.state_dict(), path, _use_new_zipfile_serialization=kind == "zip")
-
-
-@pytest.mark.parametrize(
-    "name,kind",
-    [*((name, "safetensors") for name in SIZES), ("groups", "zip"), ("groups", "legacy")],
-)
-def test_their_models_agree_here(tmp_path, transformers, name, kind):
+@pytest.mark.parametrize("name", SIZES)
+def test_their_models_agree_here(tmp_path, transformers, name):
     theirs = their_model(transformers, "AlbertForPreTraining", SIZES[name])
-    save_theirs(theirs, tmp_path, kind)
-    difference = largest_difference(load_pretrained(tmp_path), theirs)
-    print(f"theirs -> ours, {kind:11}  {name:14} {difference:.1e}")
-    assert difference < TOLERANCE
+    theirs.save_pretrained(tmp_path)
+    assert largest_difference(load_pretrained(tmp_path), theirs) < TOLERANCE
 
 
 @pytest.mark.parametrize("name", [*SIZES, *STRATEGIES])
 def test_our_models_agree_there(tmp_path, transformers, name):
-    config = AlbertConfig(**{**SIZES, **STRATEGIES}[name])
+    config = TINY.replace(**{**SIZES, **STRATEGIES}[name])
     ours = noisy(heads.AlbertForPreTraining(config), deviation=0.1)
-    difference = largest_difference(ours, opened_there(ours, tmp_path, transformers))
-    print(f"ours -> theirs  {name:16} {difference:.1e}")
-    assert difference < TOLERANCE
+    assert largest_difference(ours, opened_there(ours, tmp_path, transformers)) < TOLERANCE
 
 
 def opened_there(ours, folder, transformers):
@@ -557,74 +475,42 @@ def test_heads_agree_both_ways(tmp_path, transformers, name, num_labels):
         pytest.skip("has no labels")
     values = SIZES["groups"]
     theirs = their_model(transformers, name, {**values, "num_labels": num_labels})
-    save_theirs(theirs, tmp_path / "theirs", "safetensors")
+    theirs.save_pretrained(tmp_path / "theirs")
     loaded = load_pretrained(tmp_path / "theirs")
     assert type(loaded) is HEADS[name]
     there = largest_difference(loaded, theirs)
 
     labels = {str(index): f"label {index}" for index in range(num_labels)}
-    config = AlbertConfig(**values, foreign={"id2label": labels})
+    config = TINY.replace(**values, foreign={"id2label": labels})
     ours = noisy(HEADS[name](config), deviation=0.1)
     here = largest_difference(ours, opened_there(ours, tmp_path / "ours", transformers))
-    print(f"{name:32} {num_labels} labels: theirs -> ours {there:.1e}, ours -> theirs {here:.1e}")
     assert max(there, here) < TOLERANCE
 
 
-@pytest.mark.parametrize("labels", [(), ("a", "b", "c")], ids=len)
-@pytest.mark.parametrize("cls", [heads.AlbertForPreTraining, heads.AlbertForSpan])
-def test_labels_of_a_task_do_not_widen_other_heads(tmp_path, transformers, cls, labels):
-    ours = cls(TINY.with_labels(labels, "squad"))
-    opened_there(ours, tmp_path, transformers)
-    assert load_pretrained(tmp_path).config.foreign["finetuning_task"] == "squad"
-
-
-# --- Pipelines ---
-
-
-def our_folder(folder, cls, vocabulary, *labels, task_name="pairs"):
-    values = {**SIZES["groups"], "vocab_size": 60, "max_position_embeddings": 40}
-    config = AlbertConfig(**values)
-    model = cls(config.with_labels(labels, task_name) if labels else config, seed=6)
-    save_pretrained(model, folder, spm_model_file=vocabulary)
-    return model
-
-
-def encoded(vocabulary, first: str, second: str = "") -> dict[str, np.ndarray]:
-    tokenizer = Tokenizer.from_file(vocabulary)
-    ids = [tokenizer.cls_id, *tokenizer.encode(first), tokenizer.sep_id]
-    segments = [0] * len(ids)
-    if second:
-        ids += [*tokenizer.encode(second), tokenizer.sep_id]
-        segments += [1] * (len(ids) - len(segments))
-    return {"input_ids": np.array([ids]), "segment_ids": np.array([segments])}
+# --- A pipeline ---
 
 
 def test_text_classification_pipeline(tmp_path, transformers, vocabulary):
-    cls = heads.AlbertForSequenceClassification
-    model = our_folder(tmp_path, cls, vocabulary, "same", "other", "unclear")
+    config = TINY.replace(vocab_size=60, max_position_embeddings=40)
+    config = config.with_labels(("same", "other", "unclear"), "pairs")
+    model = heads.AlbertForSequenceClassification(config, seed=6)
+    save_pretrained(model, tmp_path, spm_model_file=vocabulary)
     pipeline = transformers.pipeline("text-classification", model=str(tmp_path), top_k=None)
     found = pipeline({"text": "The cat sat, 1999,", "text_pair": "a (long) mat"})
-    inputs = encoded(vocabulary, "The cat sat, 1999,", "a (long) mat")
+    inputs = Tokenizer.from_file(vocabulary)("The cat sat, 1999,", "a (long) mat")
     probabilities = tf.nn.softmax(model(inputs)["logits"])[0].numpy()
-    expected = dict(zip(("same", "other", "unclear"), probabilities, strict=True))
+    expected = dict(zip(config.labels, probabilities, strict=True))
     assert {row["label"]: row["score"] for row in found} == pytest.approx(expected, abs=TOLERANCE)
 
 
-def test_question_answering(tmp_path, transformers, vocabulary):
-    import torch
+# --- Files of torch ---
 
-    model = our_folder(tmp_path, heads.AlbertForSpan, vocabulary)
-    question, context = "who sat on a mat", "The CAFÉ cat sat in 1999, on a (long) mat."
-    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
-    theirs = transformers.AutoModelForQuestionAnswering.from_pretrained(tmp_path)
-    assert type(theirs).__name__ == "AlbertForQuestionAnswering"
-    inputs = tokenizer(question, context, return_tensors="pt", return_offsets_mapping=True)
-    offsets = inputs.pop("offset_mapping")[0].tolist()
-    with torch.no_grad():
-        found = theirs(**inputs)
-    expected = model(encoded(vocabulary, question, context))
-    np.testing.assert_allclose(found.start_logits, expected["start_logits"], atol=TOLERANCE)
-    np.testing.assert_allclose(found.end_logits, expected["end_logits"], atol=TOLERANCE)
-    spans = Tokenizer.from_file(vocabulary).encode_with_offsets(context)[1]
-    texts = [context[start:end].strip() for start, end in offsets[-1 - len(spans) : -1]]
-    assert texts == [context[start:end] for start, end in spans]
+
+def test_a_file_that_is_no_model_of_torch_is_rejected(tmp_path, monkeypatch):
+    torch = pytest.importorskip("torch")
+    torch.save([1, 2], tmp_path / "list.bin")
+    with pytest.raises(UserError, match="list.bin: expected the tensors"):
+        torch_file.read(str(tmp_path / "list.bin"))
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(UserError, match=r"pip install torch, or .* model\.safetensors"):
+        torch_file.read(str(RECORDED / "zip.bin"))

@@ -116,23 +116,13 @@ def test_a_checkpoint_computes_the_same(garden, name):
     assert len(report.initialized) == (2 if has_head else 7)
 
 
-@pytest.mark.parametrize(
-    ("activation", "embedding_width"), [("relu", 7), ("tanh", 7), ("linear", 7), ("gelu", 20)]
-)
+@pytest.mark.parametrize(("activation", "embedding_width"), [("relu", 7), ("gelu", 20)])
 def test_other_configurations_compute_the_same(tmp_path, activation, embedding_width):
     model = pretrainer(activation, embedding_width=embedding_width)
     tf.train.Checkpoint(**model.checkpoint_items).write(str(tmp_path / "items"))
     changed = {**CONFIG, "embedding_size": embedding_width, "hidden_act": activation}
     (tmp_path / "bert_config.json").write_text(json.dumps(changed))
     assert_same_outputs(load_pretrained(tmp_path / "items"), model, WITH_HEAD)
-
-
-def test_a_folder_with_one_checkpoint_is_enough(alone):
-    (alone / "albert_config.json").write_text(json.dumps(CONFIG))
-    (alone / "30k-clean.model").write_bytes(b"pieces")
-    weights = pretrained.read_weights(alone)
-    assert weights.vocabulary == str(alone / "30k-clean.model")
-    assert weights.config.num_hidden_layers == 3
 
 
 def test_what_is_no_encoder_of_this_configuration_is_rejected(alone):

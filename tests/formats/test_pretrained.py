@@ -46,21 +46,6 @@ def test_a_saved_model_is_loaded_with_the_same_values(tmp_path, format, changes)
     np.testing.assert_array_equal(loaded(features)["masked_lm_logits"], expected)
 
 
-def test_the_settings_of_a_run_are_not_replaced_by_a_model(tmp_path):
-    (tmp_path / "checkpoints").mkdir()
-    with pytest.raises(UserError, match="a run's folder, whose config.json would be replaced"):
-        save_pretrained(AlbertForPreTraining(TINY), tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["checkpoints"]
-
-
-def test_names_and_addresses_of_released_models_are_answered_with_their_places():
-    with pytest.raises(UserError, match="albert_large_v1: .* hf:albert/albert-large-v1,"):
-        load_pretrained("albert_large_v1")
-    address = "kaggle://keras/albert"
-    with pytest.raises(UserError, match=f"^{address}: cannot be downloaded here; download it and"):
-        load_pretrained(address)
-
-
 def test_missing_heads_are_reported_not_rejected(tmp_path):
     source = AlbertForPreTraining(TINY, seed=1)
     save_pretrained(source, tmp_path)
@@ -112,12 +97,11 @@ def test_the_shapes_of_variables_are_known_without_their_values(changes):
         assert heads.variable_shapes(cls, config) == expected
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("format", ["hf", "tf1"])
-def test_values_that_are_not_finite_are_rejected_by_name(tmp_path, format, value):
+def test_values_that_are_not_finite_are_rejected_by_name(tmp_path, format):
     model = AlbertForPreTraining(TINY)
     bias = model.sentence_order_head.output_bias
-    bias.assign([0, value])
+    bias.assign([0, np.nan])
     save_pretrained(model, tmp_path, format=format)
     with pytest.raises(
         UserError, match="cls/seq_relationship/output_bias contains values that are"

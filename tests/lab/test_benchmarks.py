@@ -1,50 +1,16 @@
 """The benchmark measures the step of training and goes on after failures; no time is asserted."""
 
-import json
-import pathlib
-
 import numpy as np
-import pytest
 
-from albert_tf import UserError, load_pretrained
+from albert_tf import load_pretrained
 from albert_tf.tasks.pretraining.settings import PretrainingConfig
 from albert_tf.tasks.pretraining.task import PretrainingTask
 from albert_tf.training.settings import OptimizerConfig, RunConfig
-from lab.benchmarks import measure, run, training_step
-from lab.benchmarks.measure import BenchSettings
+from lab.benchmarks import training_step
 from lab.benchmarks.training_step import Step
 from tests.helpers import BATCH, TINY, pretrain_here
 
 SIZES = {name: value for name, value in TINY.to_dict().items() if isinstance(value, int)}
-
-
-@pytest.fixture
-def settings(tmp_path, tiny_pretrained) -> BenchSettings:
-    """A quick run of the fastest measurement into a temporary folder."""
-    (tmp_path / "text.txt").write_text("anna met bert .\n" * 9)
-    return BenchSettings(
-        text_file=str(tmp_path / "text.txt"),
-        spm_model_file=str(tiny_pretrained / "spiece.model"),
-        quick=True,
-        only="sentencepiece",
-        output_dir=str(tmp_path / "results"),
-        work_dir=str(tmp_path / "work"),
-    )
-
-
-def test_a_measurement_in_its_own_process_and_results_that_are_taken_up(settings, capsys):
-    run.main(settings)
-    folder = pathlib.Path(settings.output_dir)
-    measured = json.loads((folder / "results.json").read_text())["measurements"]
-    assert measured["sentencepiece"]["status"] == "done"
-    assert "| `sentencepiece` | " in (folder / "table.md").read_text()
-    with pytest.raises(UserError, match="holds results; continue them with --resume"):
-        run.main(settings)
-    capsys.readouterr()
-    run.main(BenchSettings(**{**settings.to_dict(), "resume": True}))
-    assert "sentencepiece" not in capsys.readouterr().out  # it is not made again
-    failed = measure.in_process("no_such_measurement", settings, 60)
-    assert failed["status"] == "failed" and failed["reason"] == "KeyError: 'no_such_measurement'"
 
 
 def test_operations_of_a_step_by_hand():

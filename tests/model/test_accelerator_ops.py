@@ -67,20 +67,6 @@ def test_self_attention_in_blocks_equals_that_of_all_heads(
     assert_equal(actual, expected, dtype)
 
 
-@pytest.mark.parametrize(
-    ("shape", "heads", "megabytes", "expected"),
-    [
-        ((3, 512, 3 * 768), 12, 4, (1, 4)),
-        ((3, 512, 3 * 4096), 64, 4, (1, 4)),
-        ((64, 128, 3 * 768), 12, 4, (4, 12)),
-        ((3, 4096, 3 * 768), 12, 4, (1, 2)),  # more than 4 MB: the least whose width fits
-        ((32, 512, 3 * 768), 12, 64, (4, 12)),
-    ],
-)
-def test_a_block_fits_the_memory_and_the_registers_of_a_chip(shape, heads, megabytes, expected):
-    assert accelerator_ops._block_of(shape, heads, megabytes << 20) == expected
-
-
 def test_batches_of_several_lengths_are_not_cut_into_blocks():
     mask = MASKS["padding"][0]
     projected, bias = random(7, BATCH, LENGTH, 3 * WIDTH), random(8, 3 * WIDTH)

@@ -155,17 +155,3 @@ def test_the_target_is_the_device_of_the_strategy_and_not_what_the_host_has(monk
         assert device.target_device() == "CPU"
         with device.compiled_for("TPU"):
             assert device.target_device() == "TPU"
-
-
-def test_nothing_is_compiled_for_the_host_of_a_tpu(monkeypatch):
-    """tensorflow-tpu has no XLA for the CPU beside it; such a kernel ended --tpu_name=local at its start."""
-
-    def start_up():
-        raise AssertionError("compiled for the CPU")
-
-    monkeypatch.setattr(device, "_discard_start_up_log", start_up)
-    double = device.compiled(lambda tensor: 2 * tensor)
-    with device.compiled_for("TPU"):
-        assert double(tf.constant(3)) == 6
-    with pytest.raises(AssertionError):
-        double(tf.constant(3))

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf import UserError, load_pretrained, save_pretrained
+from albert_tf import load_pretrained, save_pretrained
 from albert_tf.model import heads
-from albert_tf.model.early_exit import EarlyExit, check_leaves_early, outputs_with_patience
-from albert_tf.serving.predictors import load_predictor
+from albert_tf.model.early_exit import EarlyExit, outputs_with_patience
 from tests.helpers import BATCH, TINY, noisy, random_features
 
 DEEP = TINY.replace(num_hidden_layers=6)
@@ -100,19 +99,3 @@ def test_without_a_mask_and_without_examples():
     assert set(outputs["num_layers"].numpy()) == {6}
     none = outputs_with_patience(model, {"input_ids": ids[:0]}, EarlyExit(2))
     assert none["logits"].shape == [0, 3] and none["num_layers"].shape == [0]
-
-
-def test_models_with_an_answer_for_each_token_are_rejected():
-    for name in ("AlbertForSpan", "AlbertForTokenClassification", "AlbertForPreTraining"):
-        with pytest.raises(UserError, match=f"^here: patience .* {name} .* use num_hidden_layers"):
-            check_leaves_early(heads.MODEL_CLASSES[name], "here")
-
-
-def test_a_prediction_without_items_forgets_the_layers_of_the_one_before(tiny_pretrained, tmp_path):
-    config = load_pretrained(tiny_pretrained).config.with_labels(LABELS, "tsv")
-    model = heads.AlbertForSequenceClassification(config, seed=2)
-    save_pretrained(model, tmp_path, spm_model_file=tiny_pretrained / "spiece.model")
-    predictor = load_predictor(tmp_path, patience=2)
-    (answer,) = predictor.predict(["anna"])
-    assert answer["num_layers"] == 1
-    assert predictor.predict([]) == []

@@ -155,20 +155,15 @@ def test_named_sizes_have_the_published_counts(name, core, with_heads):
     ("changes", "core"),
     [
         ({"embedding_size": 64, "share_parameters": "none"}, 87_648_000),
-        ({"embedding_size": 128, "share_parameters": "none"}, 89_650_176),
-        ({"embedding_size": 256, "share_parameters": "none"}, 93_654_528),
         ({"embedding_size": 768, "share_parameters": "none"}, 109_081_344),
         ({"embedding_size": 64}, 9_681_408),
-        ({"embedding_size": 256}, 15_687_936),
         ({"embedding_size": 768}, 31_114_752),
         ({"embedding_size": 768, "share_parameters": "attention"}, 83_078_400),
         ({"embedding_size": 768, "share_parameters": "ffn"}, 57_117_696),
         ({"embedding_size": 128, "share_parameters": "attention"}, 63_647_232),
         ({"embedding_size": 128, "share_parameters": "ffn"}, 37_686_528),
         ({"num_hidden_groups": 2}, 18_771_456),
-        ({"num_hidden_groups": 3}, 25_859_328),
         ({"num_hidden_groups": 4}, 32_947_200),
-        ({"num_hidden_groups": 6}, 47_122_944),
         ({"num_hidden_groups": 12}, 89_650_176),
     ],
     ids=str,
@@ -209,18 +204,6 @@ def test_names_of_inputs_of_other_libraries_mean_the_same(tiny, part):
         np.testing.assert_array_equal(call(foreign)["pooled_output"], expected)
     with pytest.raises(UserError, match="attention_mask is another name of input_mask: give one"):
         call({"input_ids": ids, "attention_mask": mask, "input_mask": mask})
-
-
-def test_every_variable_gets_a_gradient(tiny):
-    model = AlbertForPreTraining(tiny.replace(share_parameters="none", inner_group_num=2))
-    with tf.GradientTape() as tape:
-        outputs = model(random_features(BATCH), training=True)
-        total = tf.reduce_sum(outputs["masked_lm_logits"] ** 2)
-        total += tf.reduce_sum(outputs["sentence_order_logits"] ** 2)
-    names = list(model.named_variables())
-    gradients = tape.gradient(total, list(model.named_variables().values()))
-    assert [name for name, gradient in zip(names, gradients, strict=True) if gradient is None] == []
-    assert len(names) == len(model.trainable_variables)
 
 
 @pytest.mark.parametrize(
@@ -271,18 +254,15 @@ SHAPES = [
 GRADIENT_TOLERANCE = {"float32": 2e-5, "mixed_bfloat16": 5e-2, "mixed_float16": 1e-2}
 
 
-def combinations():
-    """All of them, of which every two values meet in one that is not rare."""
-    places = range(len(SHAPES)), range(len(SHARING_STRATEGIES))
-    for shape, strategy, policy in itertools.product(*places, GRADIENT_TOLERANCE):
-        is_half = policy == "mixed_float16"
-        is_rare = policy != "float32" and (shape + strategy) % 2 != is_half
-        values = SHAPES[shape], SHARING_STRATEGIES[strategy], policy
-        yield pytest.param(*values, marks=[pytest.mark.slow] * is_rare)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(("shape", "strategy", "policy"), list(combinations()), ids=str)
+@pytest.mark.parametrize(
+    ("shape", "strategy", "policy"),
+    [
+        *itertools.product(SHAPES, SHARING_STRATEGIES, ["float32"]),
+        *zip(SHAPES, SHARING_STRATEGIES, ["mixed_bfloat16", "mixed_float16"] * 2, strict=True),
+    ],
+    ids=str,
+)
 def test_plain_and_fast_form_have_the_same_values_and_gradients(tiny, shape, strategy, policy):
     dropout = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.1}
     config = tiny.replace(share_parameters=strategy, **shape, **dropout)

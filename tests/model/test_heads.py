@@ -334,8 +334,7 @@ def pickled(model, folder):
 @pytest.mark.parametrize(
     "cls, copied",
     [(cls, saved_as_keras) for cls in heads.MODEL_CLASSES.values()]
-    + [(heads.AlbertForSequenceClassification, copy) for copy in (saved_as_tf, cloned, pickled)]
-    + [(heads.AlbertForPreTraining, saved_as_tf)],
+    + [(heads.AlbertForSequenceClassification, copy) for copy in (saved_as_tf, cloned, pickled)],
 )
 def test_keras_saves_and_copies_models(cls, copied, tmp_path):
     model, features = noisy(make(cls)), features_for(cls)

@@ -107,22 +107,6 @@ def test_pairs_are_whole_sentences_in_an_order_that_the_label_tells(text, rule, 
 
 
 @given(text=documents(), rule=pair_rules(), seed=SEEDS)
-def test_without_random_b_every_token_is_in_one_pair(text, rule, seed):
-    rule, settings = rule
-    if settings["sentence_task"] == "nsp" or not rule.split_single_sentences:
-        return
-    pairs, num_dropped = examples.plan_pairs(text, rule, np.uint64(seed))
-    count = np.zeros(len(text.ids), int)
-    for pair in pairs:
-        count[pair[A_START] : pair[A_END]] += 1
-        count[pair[B_START] : pair[B_END]] += 1
-    assert count.max(initial=0) <= 1
-    missing = np.flatnonzero(count == 0)
-    sentence_of = np.searchsorted(text.sentence_offsets, missing, side="right")
-    assert len(set(sentence_of.tolist())) == num_dropped
-
-
-@given(text=documents(), rule=pair_rules(), seed=SEEDS)
 def test_joined_pairs_fit_and_keep_their_tokens_in_order(text, rule, seed):
     rule, settings = rule
     length = settings["max_seq_length"]
@@ -193,18 +177,6 @@ def test_no_word_is_masked_in_part(rows, vocabulary, settings):
         ]
         assert all(word <= chosen or not word & chosen for word in words)
         assert set().union(*words) >= chosen
-
-
-@given(rows=sequences(), vocabulary=vocabularies(), settings=masking_settings())
-def test_single_tokens_reach_the_number_wanted(rows, vocabulary, settings):
-    # A longer span is left out where it meets another.
-    settings |= {"do_whole_word_mask": False, "do_permutation": False, "ngram": 1}
-    rule = examples.masking_rule(vocabulary, settings)
-    masked = mask(rows, rule)
-    for size, count in zip(rows.num_tokens, masked.counts, strict=True):
-        wanted = max(1, round(float(size) * settings["masked_lm_prob"]))
-        wanted = min(wanted, settings["max_predictions_per_seq"], size - 3)
-        assert count == (wanted if settings["masked_lm_prob"] else 0)
 
 
 # --- Records

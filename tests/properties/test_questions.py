@@ -1,7 +1,6 @@
 """SQuAD's windows map back to the context; lines for `predict` are items or rejected in one line."""
 
 import json
-import types
 
 import pytest
 from hypothesis import example, given
@@ -82,17 +81,6 @@ def check_answer(question, row, table, window):
     assert (touched[0], touched[-1]) == (start, end)
 
 
-@given(question=questions())
-def test_an_answer_is_in_a_window_that_has_room_for_the_context(tokenizer, question):
-    settings = WindowSettings(tokenizer, max_seq_length=5000, doc_stride=99, max_query_length=9)
-    table = make_windows(settings, [(0, question)])
-    assert len(table) == 1
-    _, spans = tokenizer.encode_with_offsets(question.context)
-    for text, start in question.answers:
-        touched = [one for one, two in spans if one < start + len(text) and start < two]
-        assert bool(touched) == (not table.columns["is_impossible"][0, 0])
-
-
 ITEMS = st.fixed_dictionaries(
     {
         "question": TEXTS,
@@ -125,14 +113,3 @@ def test_any_line_is_an_item_or_rejected_in_one_line(predictor, line):
         return
     for answer in answers:
         assert json.dumps(answer, ensure_ascii=False).encode()
-
-
-def test_texts_with_any_separator_are_one_line():
-    lines = ["a\u2028b", "a\x85b", "a\x1cb", "a\0b"]
-    echo = types.SimpleNamespace(
-        check=lambda item: item,
-        answered=lambda items: [{"text": item} for item in items],
-        text_keys=(),
-    )
-    found = predict.answers(echo, lines, lines_at_a_time=2)
-    assert [answer["text"] for answer in found] == lines

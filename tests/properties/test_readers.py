@@ -8,14 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from albert_tf import UserError
-from albert_tf.core import files
 from albert_tf.data_prep import split_sentences
 from albert_tf.data_prep.corpus import LineReader
 from albert_tf.tasks.classification import tsv
 from albert_tf.tasks.race.passages import read_race
 from albert_tf.tasks.squad.questions import read_squad
 from albert_tf.tasks.tagging import conll, entities
-from tests.properties.strategies import JSON, TEXTS, broken
+from tests.properties.strategies import TEXTS, broken
 
 
 @pytest.fixture(scope="session")
@@ -90,13 +89,6 @@ def test_tagged_words_are_read_as_they_are(folder, sentences, end, bom):
     assert [list(sentence.words) for sentence in file.sentences] == expected
     tags = [entities.to_iob2([tag for _, tag in sentence]) for sentence in sentences]
     assert [list(row) for row in file.tags] == tags
-
-
-@given(content=st.binary(max_size=200) | TEXTS.map(str.encode), need_tags=st.booleans())
-def test_any_bytes_are_tagged_words_or_rejected_in_one_line(folder, content, need_tags):
-    for start in (b"", b"Ann\tB-A\n"):
-        path = write(folder / "any.conll", start + content)
-        check_one_line(conll.read_tagged, path, need_tags=need_tags, **COLUMNS)
 
 
 # --- SQuAD
@@ -199,30 +191,7 @@ def test_race_is_read_as_it_was_written(folder, passages, joined, ascii):
     assert [(q.article, q.question, list(q.options), "ABCD"[q.answer]) for q in found] == expected
 
 
-@given(
-    value=broken(PASSAGES).map(json.dumps),
-    name=st.sampled_from(["1.txt", "all.txt"]),
-    need_answers=st.booleans(),
-)
-def test_a_wrong_race_file_is_rejected_in_one_line(folder, value, name, need_answers):
-    root = folder / f"broken-{name}"
-    write(root / "dev" / "middle" / name, value)
-    named = {"level": "middle", "flag": "data_dir", "need_answers": need_answers}
-    check_one_line(read_race, str(root), "dev", **named)
-
-
 # --- JSON and text
-
-
-@given(value=JSON, ascii=st.booleans())
-def test_json_is_read_as_it_was_written(value, ascii):
-    text = json.dumps(value, ensure_ascii=ascii)
-    assert repr(files.parse_json(text.encode(), "x", object)) == repr(json.loads(text))
-
-
-@given(content=st.binary(max_size=50) | TEXTS.map(lambda text: f'{{"a": "{text}"}}'.encode()))
-def test_any_bytes_are_json_or_rejected_in_one_line(content):
-    check_one_line(files.parse_json, content, "x")
 
 
 SPLIT = {"input_file": "x", "output_file": "y"}
@@ -234,13 +203,6 @@ def documents_of(path: str, **changes) -> list[str]:
     reader = LineReader(settings.invalid_utf8)
     found = split_sentences.read_documents(path, reader, settings)
     return ["\n".join(document.lines) for document in found]
-
-
-@given(texts=st.lists(PROSE, min_size=1, max_size=4), ascii=st.booleans())
-def test_json_lines_give_a_document_for_each_text(folder, texts, ascii):
-    lines = [json.dumps({"text": text}, ensure_ascii=ascii) for text in texts]
-    path = write(folder / "texts.jsonl", "\n".join(lines))
-    assert documents_of(path) == ["\n".join(text.splitlines()) for text in texts]
 
 
 @given(

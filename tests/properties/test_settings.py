@@ -2,19 +2,16 @@
 
 import dataclasses
 import json
-import math
-import pathlib
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from albert_tf import UserError
-from albert_tf.core.settings import LARGEST_INT32, Settings, setting, value_type
+from albert_tf.core.settings import LARGEST_INT32, Settings, value_type
 from albert_tf.tasks.settings import FineTuningOptimizerConfig, FineTuningRunConfig
-from albert_tf.training.run_folder import METRICS_FILE, RunFolder
 from albert_tf.training.settings import OptimizerConfig, RunConfig
-from tests.properties.strategies import JSON, TEXTS
+from tests.properties.strategies import TEXTS
 
 
 def values_of(field: dataclasses.Field) -> st.SearchStrategy:
@@ -55,39 +52,3 @@ def test_recorded_settings_make_equal_settings(cls, data):
     recorded = json.loads(json.dumps(settings.to_dict()))
     assert cls(**recorded) == settings
     assert recorded == settings.to_dict()
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Example(Settings):
-    """A setting of each type."""
-
-    text: str = setting("", "A text.")
-    number: int = setting(1, "A number.", minimum=-3)
-    rate: float | None = setting(None, "A rate.", maximum=0.5)
-    truth: bool = setting(True, "A truth.")
-
-
-@given(values=st.fixed_dictionaries({}, optional=dict.fromkeys(Example.names(), JSON)))
-def test_any_values_are_settings_or_rejected_in_one_line(values):
-    try:
-        settings = Example(**values)
-    except UserError as error:
-        assert len(str(error).splitlines()) == 1 and len(str(error)) < 2000
-        return
-    assert settings.rate is None or math.isfinite(settings.rate) and settings.rate <= 0.5
-    assert -3 <= settings.number <= LARGEST_INT32
-
-
-METRICS = st.dictionaries(TEXTS, st.floats(), max_size=3)
-
-
-@given(lines=st.lists(st.tuples(st.integers(0, LARGEST_INT32), METRICS), min_size=1, max_size=4))
-def test_a_log_has_one_readable_line_for_each_append(lines, tmp_path_factory):
-    folder = object.__new__(RunFolder)  # of a run, only the path is used
-    folder.path, folder.is_chief = str(tmp_path_factory.mktemp("run")), True
-    for step, values in lines:
-        folder.append_metrics(METRICS_FILE, {**values, "step": step})
-    content = pathlib.Path(folder.file(METRICS_FILE)).read_bytes()
-    assert content.endswith(b"\n")
-    found = [json.loads(line) for line in content.splitlines()]
-    assert repr(found) == repr([{**values, "step": step} for step, values in lines])

@@ -13,14 +13,6 @@ from tests.properties.strategies import FEWER, SENTENCES, TEXTS
 
 
 @given(TEXTS, st.booleans())
-def test_cleaning_a_clean_text_changes_white_space_alone(text, lower):
-    cleaned = clean_text(text, do_lower_case=lower)
-    again = clean_text(cleaned, do_lower_case=lower)
-    assert again.split() == cleaned.split()
-    assert "\n" not in cleaned and "\t" not in cleaned
-
-
-@given(TEXTS, st.booleans())
 def test_every_clean_character_comes_from_the_text(text, lower):
     cleaned, origins = clean_with_origins(text, do_lower_case=lower)
     assert cleaned == clean_text(text, do_lower_case=lower)

@@ -232,39 +232,6 @@ def test_fifty_thousand_real_lines_have_the_originals_ids(real_data, released):
         assert_spans_hold_the_tokens(tokenizer, referee, line)
 
 
-@pytest.mark.parametrize("lower", [True, False])
-def test_fifty_thousand_real_lines_have_the_ids_and_offsets_of_tokenizers(
-    real_data, released, lower
-):
-    library = pytest.importorskip("tokenizers")
-    theirs = library.BertWordPieceTokenizer(released, lowercase=lower)
-    tokenizer = Tokenizer.from_file(released, do_lower_case=lower)
-    lines = read_mixed_lines(real_data, 50_000)
-    encodings = theirs.encode_batch(lines, add_special_tokens=False)
-    different = []
-    for line, encoding in zip(lines, encodings, strict=True):
-        ids, spans = tokenizer.encode_with_offsets(line)
-        if ids != encoding.ids:
-            different.append(line)
-        else:
-            assert spans == [lengthened(span, line, lower) for span in encoding.offsets], line
-    # It drops private characters, and does not know a sigma at the end of a word.
-    assert all("\u03a3" in line or has_private(line) for line in different)
-    assert len(different) < 100
-
-
-def lengthened(span: tuple[int, int], text: str, lower: bool) -> tuple[int, int]:
-    """A span with the characters after it that leave no trace."""
-    start, end = span
-    while end < len(text) and wordpiece.split_words(text[end], do_lower_case=lower) == "":
-        end += 1
-    return start, end
-
-
-def has_private(text: str) -> bool:
-    return any(unicodedata.category(char) in ("Co", "Cn", "Cs") for char in text)
-
-
 # --- The rest of the interface
 
 
@@ -292,30 +259,6 @@ def test_text_around_a_mask_keeps_its_tokens(vocabulary):
         *(tokenizer.mask_id, *tokenizer.encode("able")),
     ]
     assert ids_within_word(tokenizer).tolist() == list(range(tokenizer.vocab_size))
-
-
-def test_other_processes_get_the_tokenizer_without_its_table(tokenizer):
-    tokenizer.encode_batch(TEXTS)
-    sent = pickle.dumps(tokenizer)
-    assert len(sent) < 2 * len(tokenizer.content)
-    received = pickle.loads(sent)
-    assert received.encode_batch(TEXTS)[3].tolist() == tokenizer.encode(TEXTS[3])
-    assert received.do_lower_case == tokenizer.do_lower_case
-    assert received.sha256 == tokenizer.sha256
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n", r"has no token \[MASK\]; a WordPiece vocabulary needs"),
-        (b"[UNK]\n\xff\n", "must be UTF-8"),
-    ],
-)
-def test_what_is_no_vocabulary_is_named(tmp_path, content, message):
-    path = tmp_path / "vocab.txt"
-    path.write_bytes(content)
-    with pytest.raises(UserError, match=f"^{path}: .*{message}"):
-        Tokenizer.from_file(str(path))
 
 
 # --- Accents kept

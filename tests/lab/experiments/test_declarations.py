@@ -4,7 +4,6 @@ import pytest
 
 from albert_tf.core.errors import UserError
 from lab.experiments import declarations
-from lab.experiments.engine import count_parameters
 from tests.helpers import MICRO
 
 
@@ -21,28 +20,6 @@ def test_every_row_has_a_model_at_every_scale(scale):
             assert config.vocab_size == scale.vocabulary["vocab_size"]
     # A scale is for all experiments; this one compares the two models that Tables 2 and 6 compare.
     assert not without if scale.name != "ratios" else not {"table_2", "table_6"} & set(without)
-
-
-# Without heads; facts of the paper's architecture.
-EXACT = {
-    "table_1": [109_081_344, 334_607_360, 11_683_584, 17_683_968, 58_724_864, 222_595_584],
-    "table_3": [
-        *(87_648_000, 89_650_176, 93_654_528, 109_081_344),
-        *(9_681_408, 11_683_584, 15_687_936, 31_114_752),
-    ],
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", EXACT)
-def test_declared_models_have_the_papers_parameters(name):
-    rows = declarations.read_experiment(name).rows
-    # Shapes are counted, nothing is computed; the two largest BERTs of a table are enough of them.
-    counted = [
-        count_parameters(declarations.PAPER_SIZES.model_config(row), with_heads=False)
-        for row in rows
-    ]
-    assert counted == EXACT[name]
 
 
 TABLE = """
@@ -63,18 +40,9 @@ def with_row(fields: str) -> tuple[str, str]:
 @pytest.mark.parametrize(
     ("text", "change", "words"),
     [
-        (TABLE, ('title = "t"', "title ="), "is not TOML"),
-        (TABLE, ('title = "t"', "title = 7"), "Expected `str`, got `int` - at `$.title`"),
-        (TABLE, ('{ name = "b" }', '{ name = "A!" }'), "expected rows with distinct names"),
         (TABLE, with_row("model = { num_heads = 1 }"), "row 'b': model: a setting must be one of"),
-        (TABLE, with_row("model = { num_attention_heads = 5 }"), "num_attention_heads mu"),
-        (TABLE, with_row("training = { seed = 3 }"), "got 'seed'"),  # a run has its own
         (TABLE, with_row("warm_start_from = 'c'"), "warm_start_from must be one of a; got 'c'"),
-        (TABLE, ('lower = "b"', 'lower = "c"'), "claim 'c': a row must be one of a, b; got 'c'"),
-        (TABLE, ('lower = "b"', "lower = 5, at_most = 5"), "expected one of lower, near, at_most"),
-        (MICRO, ("standard = ", "usual = "), "in [texts], must be one of usual; got 'standard'"),
         (MICRO, ("num_warmup_steps = 2\n", ""), "[training] must have num_warmup_steps"),
-        (MICRO, ("num_train_steps = 6", "num_train_steps = 3"), "at least twice log_every_steps=2"),
         (MICRO, ("num_train_steps = 3", "train_steps = 3"), "[tasks.mrpc]: a setting must be one"),
     ],
 )

@@ -124,15 +124,6 @@ def test_a_killed_run_goes_on(finished, micro):
     assert measured["steps"] == 8
 
 
-def test_finished_rows_are_not_run_again(finished, micro):
-    engine, results_dir, _ = finished
-    _, experiment = micro
-    before = result_of(results_dir, micro, 0)
-    output = run_quietly(engine, experiment, experiment.rows[:1])
-    assert "training" not in output and "finished" in output
-    assert result_of(results_dir, micro, 0) == before
-
-
 def write_result(results_dir, experiment, scale, row: str, seed: int, **content) -> pathlib.Path:
     """Writes the JSON file of a row and seed with some content."""
     path = result_path(str(results_dir), experiment, scale.name, experiment.row(row), seed)

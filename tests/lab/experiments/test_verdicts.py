@@ -47,13 +47,10 @@ def test_rows_with_other_seeds_are_compared_by_welchs_interval():
         ("lower", 2.0, TOO_SMALL),
         ("lower", -3.0, DISAGREES),
         ("near", 0.5, AGREES),
-        ("near", -0.5, AGREES),
         ("near", 1.0, TOO_SMALL),
         ("near", 6.0, DISAGREES),
-        ("near", -6.0, DISAGREES),
         ("at_most", 0.5, AGREES),
         ("at_most", -9.0, AGREES),
-        ("at_most", 1.0, TOO_SMALL),
         ("at_most", 6.0, DISAGREES),
     ],
 )
