@@ -501,11 +501,6 @@ lower = "one layer"
 """
 
 
-def without_log_level() -> dict[str, str]:
-    """The environment of a user, who has not turned off TensorFlow's log."""
-    return {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
-
-
 # --- Finished runs ---
 
 

@@ -90,13 +90,6 @@ def records_settings(folder, **changes) -> PretrainingDataSettings:
     )
 
 
-def test_the_vocabulary_has_accents(tokenizer):
-    assert any("é" in token for token in tokenizer.vocabulary())
-    for sentence in SENTENCES:
-        assert tokenizer.unk_id not in tokenizer.encode(sentence)
-        assert tokenizer.decode(tokenizer.encode(sentence)) == sentence.lower()
-
-
 def test_records_without_accents_are_not_reused(folder, model):
     with pytest.raises(UserError, match="keep_accents was True, is False"):
         create_pretraining_data(records_settings(folder))
@@ -121,21 +114,6 @@ def test_the_model_says_so_in_every_layout(model, tokenizer, tmp_path):
         assert pretrained.read_weights(str(path)).keep_accents is True, path
         predictor = load_predictor(str(path))
         assert predictor.tokenizer.encode("Déjà") == tokenizer.encode("Déjà"), path
-
-
-@pytest.mark.parametrize("format", ["tf1", "hf"])
-@pytest.mark.parametrize("changes", [{"do_lower_case": False}, {"keep_accents": True}], ids=str)
-def test_a_folder_without_its_vocabulary_still_says_so(tmp_path, changes, format):
-    cleaning = {"do_lower_case": True, "keep_accents": False, **changes}
-    save_pretrained(AlbertForPreTraining(TINY), tmp_path / "a", format, **changes)
-    assert pretrained.read_weights(tmp_path / "a").cleaning == cleaning
-    for other in ("hf", "tf1"):
-        target = tmp_path / other
-        convert.main(
-            convert.ConvertSettings(model=str(tmp_path / "a"), output_dir=str(target), format=other)
-        )
-        write_vocabulary(without_checksums(target) / "vocab.txt")
-        assert pretrained.read_weights(target).cleaning == cleaning
 
 
 def test_fine_tuning_must_agree_with_the_model(model, folder, tmp_path):

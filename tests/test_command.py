@@ -67,6 +67,7 @@ def wheel(tmp_path_factory) -> pathlib.Path:
 SOURCES = [ROOT / name for name in ("pyproject.toml", "README.md", "LICENSE", "albert_tf")]
 
 
+@pytest.mark.slow
 def test_the_wheel_has_one_package_with_everything_in_it(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = [name for name in archive.namelist() if ".dist-info/" not in name]
@@ -78,6 +79,7 @@ def test_the_wheel_has_one_package_with_everything_in_it(wheel):
     assert sorted(names) == sorted(tracked.stdout.split())
 
 
+@pytest.mark.slow
 def test_the_wheel_works_away_from_the_checkout(wheel, tmp_path):
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "installed")

@@ -135,6 +135,7 @@ def whole(programs, inputs):
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["preparation", "pretraining", "fine-tuning"])
 def test_the_same_command_finishes_what_random_kills_interrupted(name, programs, whole, tmp_path):
     program, (expected, seconds) = programs[name], whole(name)

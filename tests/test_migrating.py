@@ -48,6 +48,7 @@ ORIGINAL = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", ORIGINAL)
 def test_every_flag_of_the_original_exists_or_has_a_replacement_that_does(program):
     text = run_script(program, "--help").stdout

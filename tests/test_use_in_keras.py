@@ -10,6 +10,8 @@ import tf_keras
 from albert_tf import load_pretrained
 from tests.helpers import ROOT
 
+pytestmark = pytest.mark.slow  # the code trains
+
 PAGE = (ROOT / "docs" / "use_in_keras.md").read_text()
 
 

@@ -111,6 +111,7 @@ def garden_module(tmp_path_factory):
     return folder / "module", model
 
 
+@pytest.mark.slow
 def test_a_tf2_module_computes_the_same(garden_module):
     folder, model = garden_module
     (folder / "albert_config.json").write_text(TINY.to_json_string())

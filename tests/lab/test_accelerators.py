@@ -12,6 +12,7 @@ PYTHON = ROOT / ".venv.accelerators" / "bin" / "python"
 SETTINGS = check.CheckSettings(batch=6, length=16, python=sys.executable)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", check.STEPS.values(), ids=check.STEPS)
 def test_a_step_has_static_shapes_no_call_of_the_host_and_products_in_bfloat16(step):
     _, text, features = check.lower(SETTINGS, step)

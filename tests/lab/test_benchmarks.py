@@ -1,6 +1,7 @@
 """The benchmark measures the step of training and goes on after failures; no time is asserted."""
 
 import numpy as np
+import pytest
 
 from albert_tf import load_pretrained
 from albert_tf.tasks.pretraining.settings import PretrainingConfig
@@ -21,6 +22,7 @@ def test_operations_of_a_step_by_hand():
     assert step.flops == 6 * products
 
 
+@pytest.mark.slow
 def test_the_step_that_is_timed_is_the_one_of_training(records_file, config_file, tmp_path):
     settings = {"learning_rate": 0.01, "num_warmup_steps": 0, "num_train_steps": 2}
     common = {"train_batch_size": BATCH, "do_eval": False, "seed": 3}

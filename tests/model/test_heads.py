@@ -334,7 +334,8 @@ def pickled(model, folder):
 @pytest.mark.parametrize(
     "cls, copied",
     [(cls, saved_as_keras) for cls in heads.MODEL_CLASSES.values()]
-    + [(heads.AlbertForSequenceClassification, copy) for copy in (saved_as_tf, cloned, pickled)],
+    + [(heads.AlbertForSequenceClassification, copy) for copy in (cloned, pickled)]
+    + [pytest.param(heads.AlbertForSequenceClassification, saved_as_tf, marks=pytest.mark.slow)],
 )
 def test_keras_saves_and_copies_models(cls, copied, tmp_path):
     model, features = noisy(make(cls)), features_for(cls)

@@ -1,18 +1,11 @@
 """SQuAD's windows map back to the context; lines for `predict` are items or rejected in one line."""
 
-import json
-
-import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
-from albert_tf import UserError, predict
-from albert_tf.tasks.classification.predictor import ClassificationPredictor
-from albert_tf.tasks.race.predictor import ChoicePredictor
-from albert_tf.tasks.squad.predictor import SpanPredictor
 from albert_tf.tasks.squad.questions import SquadQuestion
 from albert_tf.tasks.squad.windows import WindowSettings, make_windows
-from tests.properties.strategies import JSON, SENTENCES, TEXTS, broken
+from tests.properties.strategies import SENTENCES
 
 
 @st.composite
@@ -79,37 +72,3 @@ def check_answer(question, row, table, window):
     spans = enumerate(zip(row["start_chars"], row["end_chars"], strict=True))
     touched = [place for place, (one, two) in spans if one < begin + len(text) and begin < two]
     assert (touched[0], touched[-1]) == (start, end)
-
-
-ITEMS = st.fixed_dictionaries(
-    {
-        "question": TEXTS,
-        "context": TEXTS,
-        "options": st.lists(TEXTS, min_size=4, max_size=4),
-        "text_a": TEXTS,
-    }
-)
-PREDICTORS = [SpanPredictor, ChoicePredictor, ClassificationPredictor]
-
-
-@pytest.mark.parametrize("predictor", PREDICTORS)
-@example(line='{"text_a": ' + "[" * 100_000)
-@example(line='{"question": "\\ud800", "context": "", "text_a": "\\ud800"}')
-@example(line="na\udcefve")
-@given(
-    line=(ITEMS | broken(ITEMS) | JSON).map(json.dumps)
-    | TEXTS
-    | TEXTS.map(lambda text: "{" + text)
-    | st.binary(max_size=20).map(lambda line: line.decode(errors="surrogateescape"))
-)
-def test_any_line_is_an_item_or_rejected_in_one_line(predictor, line):
-    instance = object.__new__(predictor)  # of its model, only the class is used
-    instance.task_settings, instance._num_texts, instance._num_empty = {"windows": None}, 0, 0
-    instance.answered = lambda examples: [{"answer": repr(each)} for each in examples]
-    try:
-        answers = list(predict.answers(instance, [line], lines_at_a_time=1))
-    except UserError as error:
-        assert str(error).startswith("line 1: ") and len(str(error).splitlines()) == 1
-        return
-    for answer in answers:
-        assert json.dumps(answer, ensure_ascii=False).encode()

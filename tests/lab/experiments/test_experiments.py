@@ -177,6 +177,7 @@ def test_the_average_is_the_papers():
     assert columns.COLUMNS["average"].values({"measures": {}}) == ()
 
 
+@pytest.mark.slow
 def test_the_report_is_made_of_the_files(finished, micro):
     _, results_dir, _ = finished
     scale, experiment = micro
