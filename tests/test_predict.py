@@ -60,6 +60,7 @@ def test_the_rows_of_a_table_in_memory_are_items(finished, task_files):
     missing = pandas.DataFrame([*rows[:2], {"review": None}, {"review": float("nan")}])
     texts = [*(row["review"] for row in rows[:2]), "", ""]
     assert predictor.predict(missing) == predictor.predict(texts)
+    assert predictor.predict(missing["review"]) == predictor.predict(texts)
     # Only the column of the training counts; pandas writes the index under an empty name.
     more = [{**row, "text": "other", "text_b": "more", "": str(n)} for n, row in enumerate(rows)]
     assert predictor.predict(more) == expected

@@ -103,7 +103,9 @@ class Predictor(abc.ABC):
         """
         if hasattr(items, "to_dict") and hasattr(items, "columns"):  # iterating gives its columns
             rows = items.to_dict("records")
-            items = [{name: cell(value) for name, value in row.items()} for row in rows]
+            items = [{name: _value(value) for name, value in row.items()} for row in rows]
+        elif hasattr(items, "to_dict") and hasattr(items, "dtype"):  # a pandas.Series
+            items = [_value(value) for value in items]
         if isinstance(items, str | bytes | Mapping) or not isinstance(items, Iterable):
             raise UserError(
                 f"predict expects a list of items, each {self.expects}; got {shortened(items)}: write predict([...])"
@@ -200,6 +202,11 @@ class Predictor(abc.ABC):
         outputs = {name: _stacked(arrays)[restored] for name, arrays in parts.items()}
         self._num_layers = outputs.get("num_layers", np.array([])).tolist()
         return outputs
+
+
+def _value(value: Any) -> Any:
+    """A value of pandas as text or list, a missing one as an empty text; an object as it is."""
+    return value if isinstance(value, Mapping) else cell(value)
 
 
 def batches_by_length(lengths: np.ndarray, most_examples: int) -> Iterator[tuple[np.ndarray, int]]:
