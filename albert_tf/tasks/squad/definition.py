@@ -8,6 +8,8 @@ r"""Fine-tunes ALBERT on SQuAD 1.1 or 2.0, evaluates it, and answers questions.
 The evaluation follows the official rules.
 """
 
+import os
+
 from albert_tf.tasks.definition import TaskDefinition
 from albert_tf.tasks.presets import row
 from albert_tf.tasks.squad.predictor import SpanOrNonePredictor, SpanPredictor
@@ -18,9 +20,13 @@ from albert_tf.tasks.squad.source import SquadSource
 _V1 = row(5e-5, 48, 0.0, 3649, 365, 384)
 
 
-def _of_data(values):
+def _of_data(values, given):
     """The version of the files, if no flag says it."""
-    flags = [name for name in ("train_file", "eval_file") if values[name]]
+    flags = [
+        name
+        for name in ("train_file", "eval_file")
+        if values[name] and "version" not in given and os.path.exists(values[name])
+    ]
     found = [version_of(values[name], f"--{name}={values[name]}") for name in flags]
     return {"version": max(found)} if found else {}
 
