@@ -38,7 +38,7 @@ def locked(folder: str, flag: str = "output_dir", *, wait: bool = False) -> Iter
     if os.path.isfile(folder):
         raise UserError(f"--{flag}={folder} is a file: choose a new or empty folder")
     path = os.path.join(os.path.realpath(folder), LOCK_FILE)
-    lock = filelock.FileLock(path, timeout=-1 if wait else 0, is_singleton=True)
+    lock = filelock.FileLock(path, is_singleton=True)
     if lock.is_locked:
         yield
         return
@@ -48,7 +48,7 @@ def locked(folder: str, flag: str = "output_dir", *, wait: bool = False) -> Iter
             lock.release()  # of a file that its holder has just removed
             files.make_folder(folder)
             try:
-                lock.acquire()
+                lock.acquire(timeout=-1 if wait else 0)
             except filelock.Timeout:
                 hint = "wait until it ends, or choose another folder"
                 raise UserError(f"--{flag}={folder} is in use by another process: {hint}") from None

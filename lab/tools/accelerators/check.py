@@ -90,14 +90,13 @@ def feature_shapes(settings: CheckSettings, step: Step) -> dict[str, tuple[list[
 def make_program(settings: CheckSettings, step: Step) -> Any:
     """A tf.function of the features, in the order of `feature_shapes`, that runs a step of a new model."""
     import tensorflow as tf
-    from albert_tf.training.accumulators import Accumulators
 
     from albert_tf.model.heads import AlbertForPreTraining
     from albert_tf.tasks.pretraining.task import PretrainingTask
     from albert_tf.training import optimizers
     from albert_tf.training.settings import OptimizerConfig, RunConfig
-    from albert_tf.training.state import RunState
-    from albert_tf.training.step import Accumulators, Trainer
+    from albert_tf.training.state import Accumulators, RunState
+    from albert_tf.training.step import Trainer
 
     shapes = feature_shapes(settings, step)
     run = RunConfig(
