@@ -109,9 +109,10 @@ def main(settings: ExportSettings) -> str:
         raise UserError(f"{path}: is there already; give another {another}, or --overwrite")
     weights = pretrained.read_weights(settings.model, settings.num_hidden_layers)
     task = predictors.task_settings_of(weights, settings.max_seq_length)
-    if task.get("windows"):
+    if task.get("windows") and settings.format != "onnx":
         raise UserError(
-            f"{settings.model}: reads long texts in windows (--windows), which exports cannot do; use albert-tf predict"
+            f"{settings.model}: reads long texts in windows (--windows), which only an export with --format=onnx and"
+            " albert-tf predict or serve can do"
         )
     dtype = {"bfloat16": "mixed_bfloat16"}.get(settings.dtype, settings.dtype)
     model, report = pretrained.build_model(weights, dtype=dtype)
@@ -195,7 +196,7 @@ def _write_tflite(path: str, settings: ExportSettings, source: Source) -> None:
 
 
 def _write_onnx(path: str, settings: ExportSettings, source: Source) -> None:
-    from albert_tf.serving import onnx_files
+    from albert_tf.serving import onnx_files, predictors
 
     model, weights = source.model, source.weights
     # The files of a pretrained model omit outputs without trained values.
@@ -205,7 +206,8 @@ def _write_onnx(path: str, settings: ExportSettings, source: Source) -> None:
     if settings.calibration_file:
         from albert_tf.serving.calibration import Observer, changes
 
-        items = _read_items(settings.calibration_file)
+        line_format = predictors.predictor_class_of(weights).line_format
+        items = _read_items(settings.calibration_file, line_format)
         observing = onnx_files.convert(model, source.missing, onnx_files.Precision(observes=True))
         observer = Observer(observing, model.config)
         expected = _answers(observer, items, settings, source)
@@ -269,7 +271,7 @@ def _answers(compute: Any, items: list, settings: ExportSettings, source: Source
     return predictor.answered(list(map(predictor.check, items)))
 
 
-def _read_items(path: str) -> list:
+def _read_items(path: str, line_format: str) -> list:
     """The items in the lines of a file, as `albert-tf predict` reads them."""
     from albert_tf.predict import parse
 
@@ -278,7 +280,7 @@ def _read_items(path: str) -> list:
     if not text.strip():
         raise UserError(f"{path}: expected lines as for albert-tf predict; it has none")
     try:
-        return [parse(line.removesuffix("\n")) for line in lines if line.strip()]
+        return [parse(line.removesuffix("\n"), line_format) for line in lines if line.strip()]
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
 

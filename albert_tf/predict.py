@@ -1,14 +1,16 @@
-"""Answers lines of standard input with a model, as JSON lines, or holds a conversation.
+"""Answers the rows of a table or the lines of standard input with a model, or holds a conversation.
 
+    albert-tf predict runs/reviews --input_file=new.parquet --output_file=answers.parquet
     albert-tf predict runs/mrpc/model < pairs.txt > answers.jsonl
     albert-tf predict albert_base --interactive
     albert-tf predict onnx/model.onnx < pairs.txt     # ONNX Runtime computes it, without TensorFlow
 
-A line is a text, two texts with a tab between them, or a JSON object: {"text_a": ..., "text_b": ...},
-{"question": ..., "context": ...} for SQuAD, {"article": ..., "question": ..., "options": [...]} for RACE,
-{"tokens": [...]} for the words of a tagger. Other keys of an object, such as an id, are copied to the answer. A
-pretrained model fills "[MASK]", predicts whether two texts are in order, and embeds any other text. A model for a task
-of your own needs --task_module=the_task.py.
+Every row of a table has its answer in further columns, whose names begin with "predicted_" where the table has such a
+column. Every line has its answer as a line of JSON, empty lines too. A line is a text, or two texts with a tab between
+them; with --input_format=json, it is an object: {"text_a": ..., "text_b": ...}, {"question": ..., "context": ...} for
+SQuAD, {"article": ..., "question": ..., "options": [...]} for RACE, {"tokens": [...]} for the words of a tagger. Other
+keys of an object, such as an id, are copied to the answer. A pretrained model fills "[MASK]", predicts whether two
+texts are in order, and embeds any other text. A model for a task of your own needs --task_module=the_task.py.
 """
 
 import contextlib
@@ -22,10 +24,15 @@ from typing import TYPE_CHECKING, Any
 
 from albert_tf.core import files, flags
 from albert_tf.core.errors import UserError
+from albert_tf.core.progress import Progress
 from albert_tf.core.settings import setting
+from albert_tf.data import answer_tables, tables
 from albert_tf.serving.settings import EarlyExitSettings, ModelUseSettings
+from albert_tf.tasks.settings import files_setting
 
 if TYPE_CHECKING:
+    import pandas
+
     from albert_tf.tasks.predictor import Item, Predictor
 
 _BATCHES_AT_A_TIME = 32  # are read together, so that sequences of similar length can form a batch
@@ -40,6 +47,11 @@ class AnswerSettings(ModelUseSettings):
         "Maximum number of sequences that the model gets at once.",
         minimum=1,
         maximum=2**16,
+    )
+    input_format: str = setting(
+        "",
+        "What a line of standard input is; by default a JSON object for SQuAD and RACE, otherwise a text.",
+        choices=("", "text", "json"),
     )
 
     def load(self) -> "Predictor":
@@ -60,11 +72,11 @@ class AnswerSettings(ModelUseSettings):
             max_seq_length=self.max_seq_length,
             batch_size=self.batch_size,
             num_hidden_layers=self.num_hidden_layers,
-            **self.early_exit(),
+            **self.more(),
         )
 
-    def early_exit(self) -> dict[str, Any]:
-        """Arguments of `load_predictor` for examples that leave the model early."""
+    def more(self) -> dict[str, Any]:
+        """Further arguments of `load_predictor`."""
         return {}
 
 
@@ -79,20 +91,115 @@ class InteractiveSettings(AnswerSettings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PatientSettings(EarlyExitSettings, AnswerSettings):
-    """The model that answers, and when texts leave it."""
+    """The model that answers, when texts leave it, and how it reads long ones."""
 
-    def early_exit(self) -> dict[str, Any]:
-        return {"patience": self.patience, "score_tolerance": self.score_tolerance}
+    windows: bool | None = setting(
+        None,
+        "Whether a classifier of one text reads long texts in windows instead of cutting them; by default as trained.",
+    )
+
+    def more(self) -> dict[str, Any]:
+        own = ("patience", "score_tolerance", "windows")
+        return {name: getattr(self, name) for name in own}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PredictSettings(PatientSettings, InteractiveSettings):
-    """The model that answers, and how."""
+    """The model that answers, and what."""
+
+    input_file: str = files_setting(
+        "Table to answer instead of standard input: .csv, .tsv, .jsonl, .parquet, or a folder of datasets."
+    )
+    output_file: str = setting(
+        "",
+        "File for the rows of --input_file with their answers; its ending selects the format. By default, standard"
+        " output as JSON lines.",
+    )
+    text_columns: str = setting(
+        "",
+        "Names of the one or two columns of --input_file with the texts, separated by commas; by default those of the"
+        " training, or `text`, `text_a` and `text_b`.",
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        for name in ("output_file", "text_columns"):
+            if getattr(self, name) and not self.input_file:
+                self.refuse(name, "needs --input_file")
+        answer_tables.check_ending(self.output_file, f"--output_file={self.output_file}")
+        if self.input_file and (self.interactive or self.input_format):
+            self.refuse("input_file", "contradicts --interactive and --input_format")
+        if not 0 <= self.text_columns.count(",") < 2:
+            self.refuse("text_columns", f"must be one or two names, got {self.text_columns!r}")
 
 
 def main(settings: PredictSettings) -> None:
-    """Answers the lines of standard input, or holds a conversation."""
-    answer_from_input(settings.load(), settings)
+    """Answers the rows of a table or the lines of standard input, or holds a conversation."""
+    if not settings.input_file:
+        answer_from_input(settings.load(), settings)
+        return
+    frame = read_rows(settings.input_file, settings.text_columns)
+    predictor = settings.load_predictor()
+    answers = answers_to_rows(predictor, frame, settings)
+    remarks = predictor.remarks()
+    if settings.output_file:
+        remarks.append(answer_tables.write_answers(settings.output_file, frame, answers))
+        print(f"{len(answers):,} answers in {settings.output_file}", file=sys.stderr)
+    else:
+        content, _ = answer_tables.answer_table("answers.jsonl", frame, answers)
+        sys.stdout.buffer.write(content)
+    for line in filter(None, remarks):
+        print(line, file=sys.stderr)
+
+
+def read_rows(path: str, text_columns: str = "") -> "pandas.DataFrame":
+    """The rows of --input_file; a text file is one column, `text`."""
+    source = f"--input_file={path}"
+    if path.lower().endswith(".txt"):
+        import pandas
+
+        lines = tables.read_lines(path, source, empty_rows=True)
+        rows = [f"line {number}" for number in range(1, len(lines) + 1)]
+        return pandas.DataFrame({"text": lines}, index=rows)
+    if not tables.is_table(path):
+        raise UserError(f"{source}: expected {', '.join(answer_tables.ENDINGS)} or .txt")
+    frame = tables.read_table(path, source=source, empty_rows=True)
+    if text_columns:
+        tables.chosen(frame, list(map(str.strip, text_columns.split(","))), source)
+    return frame
+
+
+def answers_to_rows(
+    predictor: "Predictor", frame: "pandas.DataFrame", settings: PredictSettings
+) -> list[dict[str, Any]]:
+    """The answer to every row; --output_file has no older answers when the first is computed."""
+    names = [name.strip() for name in settings.text_columns.split(",") if name]
+    examples = []
+    for row, item in zip(frame.index, tables.items_of(frame), strict=True):
+        chosen: Any = {key: _as_list(key, item[key]) for key in item}
+        if names:
+            keys = ("text_a", "text_b") if len(names) > 1 else ("text",)
+            chosen = dict(zip(keys, map(item.get, names), strict=True))
+        try:
+            examples.append(predictor.check(chosen if any(item.values()) else predictor.empty))
+        except UserError as error:
+            raise UserError(f"{settings.input_file}: {row}: {error}") from None
+    if settings.output_file:
+        files.remove(settings.output_file)
+    answers: list[dict[str, Any]] = []
+    step = settings.batch_size * _BATCHES_AT_A_TIME
+    with Progress("answering", len(examples), unit="rows", file=sys.stderr) as progress:
+        for start in range(0, len(examples), step):
+            answers += predictor.answered(examples[start : start + step])
+            progress.update(len(answers))
+    return answers
+
+
+def _as_list(key: str, value: tables.Cell) -> tables.Cell:
+    """The list in a cell of a text file, for the keys of items that are lists."""
+    if key not in ("tokens", "options") or not isinstance(value, str) or value[:1] != "[":
+        return value
+    return files.parse_json(value, key, list)
 
 
 def answer_from_input(predictor: "Predictor", settings: InteractiveSettings) -> None:
@@ -100,9 +207,9 @@ def answer_from_input(predictor: "Predictor", settings: InteractiveSettings) -> 
     if settings.interactive:
         _reconfigure(sys.stdout, encoding="utf-8")
         _reconfigure(sys.stdin, errors="replace")
-        converse(predictor)
+        converse(predictor, settings.input_format)
     else:
-        answer_lines(predictor, settings.batch_size)
+        answer_lines(predictor, settings.batch_size, settings.input_format)
     for line in predictor.remarks():
         print(line, file=sys.stderr)
 
@@ -112,7 +219,7 @@ def _reconfigure(stream: Any, **options: str) -> None:
     stream.reconfigure(**options)
 
 
-def answer_lines(predictor: "Predictor", batch_size: int) -> None:
+def answer_lines(predictor: "Predictor", batch_size: int, input_format: str = "") -> None:
     """Answers the lines of standard input."""
     _reconfigure(sys.stdout, encoding="utf-8")
     # Wrong bytes become half surrogate pairs, for which `parse` raises an error.
@@ -120,7 +227,7 @@ def answer_lines(predictor: "Predictor", batch_size: int) -> None:
     if sys.stdin.isatty():
         print(f"reading lines, each {predictor.expects}; end with ctrl-D", file=sys.stderr)
     started, number = time.perf_counter(), 0
-    lines = answers(predictor, sys.stdin, batch_size * _BATCHES_AT_A_TIME)
+    lines = answers(predictor, sys.stdin, batch_size * _BATCHES_AT_A_TIME, input_format)
     for answer in lines:
         number += 1
         print(json.dumps(answer, ensure_ascii=False), flush=True)
@@ -130,17 +237,20 @@ def answer_lines(predictor: "Predictor", batch_size: int) -> None:
 
 
 def answers(
-    predictor: "Predictor", lines: Iterable[str], lines_at_a_time: int
+    predictor: "Predictor", lines: Iterable[str], lines_at_a_time: int, input_format: str = ""
 ) -> Iterator[dict[str, Any]]:
-    """The answers to lines, in their order, without empty lines; lines before a wrong one are answered before the
-    error.
-    """
-    numbered = ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
+    """An answer to each line, in their order; lines before a wrong one are answered before the error."""
+    numbered = enumerate(lines, start=1)
+    used, is_told = input_format or predictor.line_format, bool(input_format)
     while chunk := list(itertools.islice(numbered, lines_at_a_time)):
         items, examples, line_error = [], [], None
         for number, line in chunk:
             try:
-                item = parse(line.rstrip("\r\n"))
+                item = parse(line.rstrip("\r\n"), used) if line.strip() else predictor.empty
+                if not is_told and used == "text" and line.lstrip().startswith("{"):
+                    is_told = True
+                    hint = "is read as a text; --input_format=json reads objects"
+                    print(f"line {number}: begins with a brace and {hint}", file=sys.stderr)
                 examples.append(predictor.check(item))
             except UserError as error:
                 line_error = UserError(f"line {number}: {error}")
@@ -150,27 +260,28 @@ def answers(
         for item, answer in zip(items, answers_to_items, strict=True):
             given = item if isinstance(item, Mapping) else {}
             repeated = {key: given[key] for key in given if key not in predictor.text_keys}
-            yield {**repeated, **answer}
+            names = answer_tables.beside(answer, repeated)
+            yield {**repeated, **{names[name]: answer[name] for name in answer}}
         if line_error:
             raise line_error
 
 
-def parse(line: str) -> "Item":
-    """A line's text, or the object in it if it begins with a brace."""
+def parse(line: str, input_format: str) -> "Item":
+    """A line's text, or the object in it."""
     try:
         line.encode()
     except UnicodeEncodeError:
         raise UserError("not UTF-8") from None
-    return files.parse_json(line, "begins with a brace") if line.lstrip().startswith("{") else line
+    return files.parse_json(line, "not JSON", object) if input_format == "json" else line
 
 
-def converse(predictor: "Predictor") -> None:
+def converse(predictor: "Predictor", input_format: str = "") -> None:
     """Asks for items and shows the answers, until the input ends."""
     print(f"Enter {', '.join(predictor.prompts) or predictor.expects}; ctrl-D ends.")
     with contextlib.suppress(EOFError):
         while True:
             try:
-                item = _ask(predictor.prompts)
+                item = _ask(predictor.prompts, input_format)
                 (answer,) = predictor.answered([predictor.check(item)])
             except UserError as error:
                 print(error)
@@ -178,10 +289,10 @@ def converse(predictor: "Predictor") -> None:
             print(predictor.shown(answer), end="\n\n", flush=True)
 
 
-def _ask(names: tuple[str, ...]) -> "Item":
+def _ask(names: tuple[str, ...], input_format: str) -> "Item":
     """An item from a person: one line, or a line for each name."""
     if not names:
-        return parse(_line("> "))
+        return parse(_line("> "), input_format)
     values: dict[str, Any] = {}
     for name in names:
         value = _line(f"{name}: ")

@@ -19,13 +19,17 @@ def main(settings: AnswerSettings) -> None:
     """Scores the lines of standard input."""
     predictor: Any = settings.load()
     predictor.score([])  # an error if the model cannot
+    tokenizer = predictor.tokenizer
+    nothing = [tokenizer.cls_id, tokenizer.sep_id]
     scorer: Any = types.SimpleNamespace(
         expects="a text",
         text_keys=predictor.text_keys,
-        check=predictor.row_to_score,
+        empty="",
+        line_format="text",
+        check=lambda item: predictor.row_to_score(item) if item else nothing,
         answered=predictor.score_rows,
     )
-    answer_lines(scorer, settings.batch_size)
+    answer_lines(scorer, settings.batch_size, settings.input_format)
 
 
 def run() -> None:

@@ -9,6 +9,7 @@ import dataclasses
 import importlib.util
 import os
 import socket
+from typing import ClassVar
 
 from albert_tf.core import flags
 from albert_tf.core.errors import UserError
@@ -20,6 +21,8 @@ from albert_tf.serving.settings import LimitSettings
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ServeSettings(PatientSettings):
     """The model and the address."""
+
+    without_flags: ClassVar[tuple[str, ...]] = ("input_format",)
 
     host: str = setting("127.0.0.1", "Address to listen on; 0.0.0.0 is every one of this machine.")
     port: int = setting(8501, "Port; 0 selects a free one.", minimum=0, maximum=2**16 - 1)
@@ -41,6 +44,7 @@ def main(limits: LimitSettings, settings: ServeSettings) -> None:
 
     versions = filter(str.isdigit, os.listdir(path) if os.path.isdir(path) else ())
     path = os.path.join(path, *sorted(versions, key=int)[-1:])  # an export has versions
+    print(f"loading {settings.model}", flush=True)
     predictor = dataclasses.replace(settings, model=path).load_predictor()
     routes = Routes(predictor, os.path.basename(os.path.abspath(settings.model)), limits)
     config = uvicorn.Config(routes.app, timeout_keep_alive=limits.idle_seconds, log_level="warning")

@@ -27,8 +27,10 @@ from tests.helpers import ROOT, TINY, WORDS, fine_tune_here, train_spm
 
 def answers_to(folder, items, **settings) -> list[dict]:
     predictor = predictors.load_predictor(str(folder), **settings)
-    lines = [item if isinstance(item, str) else json.dumps(item) for item in items]
-    return list(predict.answers(predictor, lines, lines_at_a_time=4))
+    is_text = isinstance(items[0], str)
+    lines = items if is_text else list(map(json.dumps, items))
+    format = "text" if is_text else "json"
+    return list(predict.answers(predictor, lines, lines_at_a_time=4, input_format=format))
 
 
 def rows_of(path) -> list[dict[str, str]]:
@@ -47,9 +49,9 @@ def test_labels_are_the_runners(finished, task_files):
     ]
     expected = rows_of(run.folder / "predictions" / "predictions.tsv")
     for answer, wanted in zip(answers_to(run.folder, items, batch_size=3), expected, strict=True):
-        assert answer["name"].startswith("test-") and answer["label"] == wanted["prediction"]
+        assert answer["name"].startswith("test-") and answer["label"] == wanted["label"]
         for label, probability in answer["probabilities"].items():
-            assert probability == pytest.approx(float(wanted[label]), abs=6e-5)
+            assert probability == pytest.approx(float(wanted[f"probability_{label}"]), abs=6e-5)
 
 
 def test_the_rows_of_a_table_in_memory_are_items(finished, task_files):
@@ -81,14 +83,14 @@ def test_answers_in_windows_are_the_runners(task, task_flags, tmp_path, capsys):
     answers = predictor.predict(texts)
     for answer, wanted in zip(answers, expected, strict=True):
         for label, probability in answer["probabilities"].items():
-            assert probability == pytest.approx(float(wanted[label]), abs=6e-5)
+            assert probability == pytest.approx(float(wanted[f"probability_{label}"]), abs=6e-5)
     assert min(results["eval"].values()) >= 0
     assert not predictor.remarks()
     early = predictors.load_predictor(tmp_path / "run" / "model", patience=2)
     for answer, whole in zip(early.predict(texts), answers, strict=True):
         assert answer.pop("num_layers") == early.model.config.num_hidden_layers
         assert answer["probabilities"] == pytest.approx(whole["probabilities"], abs=1e-6)
-    with pytest.raises(UserError, match="one text in windows"):
+    with pytest.raises(UserError, match="expected a text, or {"):
         predictor.predict([{"text_a": "a", "text_b": "b"}])
     with pytest.raises(UserError, match="--windows"):
         export_model(str(tmp_path / "run" / "model"), str(tmp_path / "export"))
@@ -100,11 +102,11 @@ def test_several_labels_are_the_runners(finished, task_files):
     expected = rows_of(run.folder / "predictions" / "predictions.tsv")
     found = answers_to(run.folder, items, batch_size=3)
     for answer, wanted in zip(found, expected, strict=True):
-        assert ";".join(answer["labels"]) == wanted["prediction"]
+        assert answer["labels"] == json.loads(wanted["labels"])
         assert list(answer["probabilities"]) == ["animal", "colour", "mood", "name"]
         for label, probability in answer["probabilities"].items():
-            assert probability == pytest.approx(float(wanted[label]), abs=6e-5)
-    assert {row["prediction"] for row in expected} - {"", "animal;colour;mood;name"}
+            assert probability == pytest.approx(float(wanted[f"probability_{label}"]), abs=6e-5)
+    assert {row["labels"] for row in expected} - {"[]", '["animal", "colour", "mood", "name"]'}
     predictor = predictors.load_predictor(run.folder)
     first, *bars = predictor.shown({"labels": ["mood"], "probabilities": {"mood": 0.9}}).split("\n")
     assert first == "mood" and bars == ["  mood  0.900  " + "#" * 27]
@@ -135,9 +137,9 @@ def test_choices_are_the_runners(finished, task_files):
     assert len(items) == len(expected)
     for item, answer in zip(items, answers_to(run.folder, items), strict=True):
         wanted = expected[item["id"]]
-        assert answer["answer"] == wanted["prediction"]
+        assert answer["answer"] == wanted["answer"]
         assert answer["option"] == item["options"]["ABCD".index(answer["answer"])]
-        assert answer["probability"] == pytest.approx(float(wanted[answer["answer"]]), abs=6e-5)
+        assert answer["probability"] == pytest.approx(float(wanted["probability"]), abs=6e-5)
 
 
 @pytest.mark.parametrize("version", ["1.1", "2.0"])
@@ -281,12 +283,12 @@ def test_scores_are_those_of_an_independent_implementation(tiny_pretrained):
 
 def test_the_command_scores_lines(tiny_pretrained):
     command = [sys.executable, "-m", "albert_tf.score"]
-    lines = 'anna saw bert .\n\n{"text": "carl", "id": 7}\na\tb\n'
-    process = subprocess.run(
-        [*command, str(tiny_pretrained)], input=lines, capture_output=True, text=True, cwd=ROOT
-    )
-    first, second = map(json.loads, process.stdout.splitlines())
+    lines = '{"text": "anna saw bert ."}\n\n{"text": "carl", "id": 7}\n"a\\tb"\n'
+    command += [str(tiny_pretrained), "--input_format=json"]
+    process = subprocess.run(command, input=lines, capture_output=True, text=True, cwd=ROOT)
+    first, empty, second = map(json.loads, process.stdout.splitlines())
     assert first["log_likelihood"] < 0 and second["id"] == 7 and second["tokens"] >= 1
+    assert empty == {"log_likelihood": 0.0, "tokens": 0, "perplexity": None}
     assert process.returncode == 1 and "line 4: a text to score has 1 to" in process.stderr
 
 
@@ -345,10 +347,10 @@ def test_a_part_behind_a_mask_goes_on_within_the_word_without_space(unigram, tex
 
 def test_a_wrong_line_is_named_after_the_answers_before_it(finished):
     predictor = predictors.load_predictor(finished("tsv").folder, num_hidden_layers=3, patience=2)
-    lines = ["anna saw bert .", "carl", "", "a\tb\tc"]
-    found = predict.answers(predictor, lines, lines_at_a_time=2)  # the wrong line is alone
-    assert [next(found)["num_layers"] >= 2 for _ in range(2)] == [True, True]
-    with pytest.raises(UserError, match="^line 4: expected a text, two texts with a tab between"):
+    lines = ['"anna saw bert ."', '{"text": "carl"}', "", '{"text_a": "a", "text_b": "b"}']
+    found = predict.answers(predictor, lines, lines_at_a_time=2, input_format="json")
+    assert [next(found)["num_layers"] >= 2 for _ in range(3)] == [True, True, True]
+    with pytest.raises(UserError, match='^line 4: expected a text, or {"review": ...}; got {'):
         next(found)
 
 
@@ -359,7 +361,7 @@ def test_a_wrong_line_is_named_after_the_answers_before_it(finished):
 def test_a_line_that_is_no_text_is_rejected(tiny_pretrained, line):
     predictor = predictors.load_predictor(str(tiny_pretrained))
     with pytest.raises(UserError, match="^line 1: ") as error:
-        list(predict.answers(predictor, [line], lines_at_a_time=1))
+        list(predict.answers(predictor, [line], lines_at_a_time=1, input_format="json"))
     assert "\n" not in str(error.value)
 
 
@@ -415,10 +417,10 @@ def test_a_model_folder_gives_its_tokenizer(format, do_lower_case, tiny_pretrain
 def test_the_command_answers_standard_input_in_utf8(tiny_pretrained):
     given = (
         b"\xef\xbb\xbf"
-        + b'{"text": "anna [MASK]", "id": "\xc3\xa9"}\nbert met carl .\tdora left .\n'
+        + b'{"text": "anna [MASK]", "id": "\xc3\xa9"}\n"bert met carl .\\tdora left ."\n'
     )
     process = subprocess.run(
-        [sys.executable, "-m", "albert_tf.predict", str(tiny_pretrained), "--batch_size=2"],
+        [sys.executable, "-m", "albert_tf.predict", str(tiny_pretrained), "--input_format=json"],
         input=given + b"na\xefve\n",
         capture_output=True,
         cwd=ROOT,

@@ -44,7 +44,12 @@ def has_lists(path: str) -> bool:
 
 
 def read_table(
-    path: str, *, source: str, header: Sequence[str] = (), fills_short_rows: bool = False
+    path: str,
+    *,
+    source: str,
+    header: Sequence[str] = (),
+    fills_short_rows: bool = False,
+    empty_rows: bool = False,
 ) -> "pandas.DataFrame":
     """The rows of a file, of all files in a folder, or of several of these: a glob, or paths separated by commas.
 
@@ -54,6 +59,7 @@ def read_table(
       source: names the file in messages, such as "--train_file=x.csv".
       header: names of the columns of a TSV file that has no header.
       fills_short_rows: whether rows of too few columns are read, with empty texts; otherwise they are errors.
+      empty_rows: whether lines without any text are rows also with several columns, as where each row is answered.
 
     Returns:
       Values as the format has them; numbers that stand for names of classes (`datasets.ClassLabel`) are these names.
@@ -71,7 +77,7 @@ def read_table(
     for name, content in parts:
         own = source if len(parts) == 1 else name
         try:
-            frame, lines = _read(name, content, header, fills_short_rows)
+            frame, lines = _read(name, content, header, fills_short_rows, empty_rows)
             _check_names(frame)
         except (UserError, ValueError, csv.Error, pyarrow.ArrowException) as error:
             reason = (
@@ -125,14 +131,14 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join(names[:_NAMES_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
 
 
-def read_lines(path: str, source: str) -> list[str]:
-    """The lines of a UTF-8 file, with or without byte-order mark; without empty lines at the end."""
+def read_lines(path: str, source: str, *, empty_rows: bool = False) -> list[str]:
+    """The lines of a UTF-8 file, with or without byte-order mark; without empty lines at the end, or with them."""
     try:
         text = _content(path, source).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UserError(f"{source}: cannot be read: {first_line(error)}") from None
     lines = _lines(text)
-    while lines and not lines[-1]:
+    while lines and not lines[-1] and not empty_rows:
         lines.pop()
     return lines
 
@@ -160,6 +166,14 @@ def cell(value: Any) -> Cell:
     # A missing value makes floats of the whole numbers of its column.
     is_whole = isinstance(value, float) and value.is_integer()
     return str(int(value) if is_whole else value)
+
+
+def items_of(frame: "pandas.DataFrame") -> list[dict[str, Cell]]:
+    """The rows of a table as items of a predictor: texts and lists of texts by column."""
+    return [
+        {str(name): cell(value) for name, value in zip(frame.columns, row, strict=True)}
+        for row in frame.itertuples(index=False)
+    ]
 
 
 def is_missing(value: Any) -> bool:
@@ -234,7 +248,11 @@ def _check_names(frame: "pandas.DataFrame") -> None:
 
 
 def _read(
-    path: str, content: bytes, header: Sequence[str], fills_short_rows: bool
+    path: str,
+    content: bytes,
+    header: Sequence[str],
+    fills_short_rows: bool,
+    empty_rows: bool,
 ) -> tuple["pandas.DataFrame", list[int]]:
     """The rows of a file, and the line of each, if the format has lines."""
     import pandas
@@ -244,9 +262,9 @@ def _read(
         return _read_arrow(content, ending), []
     text = content.decode("utf-8-sig")
     if ending in _JSON:
-        rows, lines = _json_rows(text)
+        rows, lines = _json_rows(text, empty_rows)
         return pandas.DataFrame(rows, dtype=object), lines
-    return _read_text(text, ending == ".csv", header, fills_short_rows)
+    return _read_text(text, ending == ".csv", header, fills_short_rows, empty_rows)
 
 
 def _lines(text: str) -> list[str]:
@@ -255,28 +273,30 @@ def _lines(text: str) -> list[str]:
 
 
 def _read_text(
-    text: str, is_csv: bool, header: Sequence[str], fills_short_rows: bool
+    text: str, is_csv: bool, header: Sequence[str], fills_short_rows: bool, empty_rows: bool
 ) -> tuple["pandas.DataFrame", list[int]]:
     import pandas
 
     rows_of_tsv = enumerate((line.split("\t") for line in _lines(text)), start=1)
     found = _csv_rows(text) if is_csv else rows_of_tsv
-    names = list(header)
+    names, num_used = list(header), 0
     rows: list[list[str]] = []
     lines: list[int] = []
     for line, row in found:
         is_blank = not "".join(row).strip() and len(row) <= 1
-        if is_blank and len(names) != 1:
+        if is_blank and len(names) != 1 and not (names and empty_rows):
             continue
         if not names:
             names = list(map(str.strip, row))
             continue
-        row = row or [""]
+        row = [""] * len(names) if is_blank else row
         place = f"row {len(rows) + 1} (line {line})"
         if len(row) > len(names) or (len(row) < len(names) and not fills_short_rows):
             raise UserError(f"{place}: expected {len(names)} columns, got {len(row)}")
         rows.append(row + [""] * (len(names) - len(row)))
         lines.append(line)
+        num_used = len(rows) if len(names) == 1 or not is_blank else num_used
+    rows, lines = rows[:num_used], lines[:num_used]  # without empty lines at the end
     return pandas.DataFrame(rows, columns=names, dtype=object), lines
 
 
@@ -313,7 +333,7 @@ def _separator(text: str) -> str:
     return best
 
 
-def _json_rows(text: str) -> tuple[list[Any], list[int]]:
+def _json_rows(text: str, empty_rows: bool) -> tuple[list[Any], list[int]]:
     """JSON lines, one array of objects, or one object; and the line of each row of JSON lines."""
     lines: list[int] = []
     is_indented = text.lstrip().partition("\n")[0].strip() == "{"
@@ -321,9 +341,11 @@ def _json_rows(text: str) -> tuple[list[Any], list[int]]:
         value = files.parse_json(text, "the file", object)
         rows = [value] if is_indented else value
     else:
-        found = [(line, row) for line, row in enumerate(_lines(text), 1) if row.strip()]
+        found = [
+            (line, row) for line, row in enumerate(_lines(text), 1) if row.strip() or empty_rows
+        ]
         lines = [line for line, _ in found]
-        rows = [files.parse_json(row, f"line {line}") for line, row in found]
+        rows = [files.parse_json(row.strip() or "{}", f"line {line}") for line, row in found]
     for row, values in enumerate(rows, start=1):
         if not isinstance(values, dict):
             place = f"line {lines[row - 1]}" if lines else f"row {row}"

@@ -155,6 +155,8 @@ class Routes:
         texts, kind = asked.get("input"), asked.get("encoding_format", "float")
         if not isinstance(self._predictor, Embedder) or kind not in ("float", "base64"):
             raise UserError("expected a model that embeds, and encoding_format float or base64")
+        if asked.get("model") not in (None, self._name):
+            raise HTTPException(404, f"model: the only one here is {self._name}")
         vectors = await self._answers([texts] if isinstance(texts, str) else texts, True)
         if asked.get("dimensions") not in (None, len(vectors[0])):
             raise UserError(f"dimensions: the vectors of this model have {len(vectors[0])} numbers")

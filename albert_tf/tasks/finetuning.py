@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.core import files
 from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings
+from albert_tf.data.answer_tables import answer_table
 from albert_tf.data.datasets import TableData
 from albert_tf.data.feature_table import FeatureTable, lengths_to_pad_to
 from albert_tf.data.reading import EXAMPLE_WEIGHTS
@@ -23,6 +25,7 @@ from albert_tf.model.config import AlbertConfig
 from albert_tf.model.heads import ModelWithHead
 from albert_tf.tasks import metrics
 from albert_tf.tasks.definition import DEFINED_IN, file_of
+from albert_tf.tasks.predictor import chosen_label
 from albert_tf.tasks.settings import (
     FineTuningConfig,
     FineTuningRunConfig,
@@ -51,6 +54,7 @@ class FineTuningTask(Task):
     keeps = "best"
     steps_flags = "--num_train_epochs or --num_train_steps"
     usual_epochs = 3.0
+    usual_predictions_file = "predictions/predictions.tsv"
     model_class: type[ModelWithHead]
     source_class: type[Source]
     _weights: Any  # `Weights` of the model to start from; None without one
@@ -175,7 +179,7 @@ class FineTuningTask(Task):
         """Writes the model in the Hugging Face layout, with its vocabulary and the settings of its features."""
         defined_in = file_of(type(self))
         paths = {name: getattr(self.config, name, "") for name in ("data_dir", "train_file")}
-        files = {
+        names = {
             name.replace("_", " "): os.path.basename(path.rstrip("/"))
             for name, path in paths.items()
             if path
@@ -190,7 +194,7 @@ class FineTuningTask(Task):
             task=self.task_settings() | ({DEFINED_IN: defined_in} if defined_in else {}),
             untrained=untrained,
             card={
-                "Data": {"task": self.task_name, **files, "training examples": num_examples},
+                "Data": {"task": self.task_name, **names, "training examples": num_examples},
                 **history,
             },
         )
@@ -281,6 +285,21 @@ class FineTuningTask(Task):
 
     # --- Results ---
 
+    def predictions_file(self) -> str:
+        """The file of the answers of --do_predict: a path, or a name inside the run's folder."""
+        given = self.run.predictions_file
+        return self.usual_predictions_file if not given else files.real_path(given)
+
+    def _answer_files(
+        self, answers: Sequence[Mapping[str, Any]], members: Sequence[Predictions]
+    ) -> Files:
+        """The rows of the file with their answers, as `albert-tf predict` writes them, and the raw predictions."""
+        name = self.predictions_file()
+        content, remark = answer_table(name, self.source.rows(self.items["predict"]), answers)
+        if remark:
+            print(remark, flush=True)
+        return {name: content, **self._raw_file(members, "predict")}
+
     def _column(self, split: str, name: str) -> np.ndarray:
         """A column with one value per example, [examples]."""
         return self.tables[split].columns[name][:, 0]
@@ -298,6 +317,8 @@ class FineTuningTask(Task):
 
 class LabelTask(FineTuningTask):
     """A task that predicts one of several labels."""
+
+    answer_key = "label"
 
     def _averaged(self, members: Sequence[Predictions], name: str, split: str) -> np.ndarray:
         """A prediction of every example, averaged over the members of an ensemble."""
@@ -329,16 +350,18 @@ class LabelTask(FineTuningTask):
         return {"predictions/eval_errors.txt": report, **self._raw_file(members, "eval")}
 
     def prediction_files(self, members: Sequence[Predictions]) -> Files:
-        """The answers as a tab-separated table (id, label, probability of every label), and the raw predictions."""
+        """The label of every row with the probability of every label, and the raw predictions."""
         answers = self._answers(members, "predict")
         counts = collections.Counter(self.labels[answer] for answer in answers).most_common(10)
         print(
             "predicted " + ", ".join(f"{label}: {count:,}" for label, count in counts), flush=True
         )
-        ids = [item.id for item in self.items["predict"]]
         probabilities = self._averaged(members, "probabilities", "predict")
-        text = answer_rows(ids, self.labels, answers, probabilities)
-        return {"predictions/predictions.tsv": text, **self._raw_file(members, "predict")}
+        rows = [
+            chosen_label(self.answer_key, self.labels, int(answer), row)
+            for answer, row in zip(answers, probabilities, strict=True)
+        ]
+        return self._answer_files(rows, members)
 
 
 def example_weights(features: Features) -> tf.Tensor:
@@ -350,24 +373,6 @@ def example_weights(features: Features) -> tf.Tensor:
 def majority_share(labels: np.ndarray) -> float:
     """Share of the most frequent label among labels int [examples], which is the accuracy without a model."""
     return float(np.bincount(labels).max() / len(labels))
-
-
-def answer_rows(
-    ids: Sequence[str], labels: Sequence[str], answers: np.ndarray, probabilities: np.ndarray
-) -> str:
-    """A tab-separated table: id, predicted label (int [examples]), the probability of every label [examples, C]."""
-    return named_answer_rows(ids, labels, [labels[answer] for answer in answers], probabilities)
-
-
-def named_answer_rows(
-    ids: Sequence[str], labels: Sequence[str], answers: Sequence[str], probabilities: np.ndarray
-) -> str:
-    """Like `answer_rows`, but `answers` are texts for the table, such as several labels."""
-    rows = [
-        "\t".join([id, answer, *(f"{value:.4f}" for value in row)])
-        for id, answer, row in zip(ids, answers, probabilities, strict=True)
-    ]
-    return "\n".join(["\t".join(["id", "prediction", *labels]), *rows]) + "\n"
 
 
 def averaged(members: Sequence[Predictions], name: str) -> np.ndarray:

@@ -57,6 +57,8 @@ class Predictor(abc.ABC):
       prompts: keys of an item that a conversation asks for one by one ("option A", "option B" fill a list `options`);
         if empty, it asks for a whole item.
       text_keys: keys of items that are not repeated in answers.
+      empty: the item of an empty line.
+      line_format: whether a line is usually a text or a JSON object, "text" or "json".
       default_settings: `task_settings` for folders that do not contain it, such as those of other projects.
       sequence_names: features that the model reads besides `input_mask`.
     """
@@ -66,6 +68,8 @@ class Predictor(abc.ABC):
     text_keys: tuple[str, ...] = (
         *("text", "text_a", "text_b", "question", "context", "article", "options"),
     )
+    empty: Item = ""
+    line_format: str = "text"
     default_settings: Mapping[str, Any] = {}
     sequence_names: tuple[str, ...] = ("input_ids", "segment_ids")
 
@@ -91,7 +95,7 @@ class Predictor(abc.ABC):
         self._num_texts = self._num_empty = 0
         self._has_warned = False
 
-    def predict(self, items: Iterable[Item]) -> list[Answer]:
+    def predict(self, items: Any) -> list[Answer]:
         """The answers to items, in their order; the keys of an answer depend on the kind of model.
 
         Classifiers: `label`, `probability`, `probabilities`; with several labels `labels`, `probabilities`; regression:
@@ -99,7 +103,8 @@ class Predictor(abc.ABC):
         `null_odds`. RACE: `answer`, `option`, `probability`, `probabilities`. Embedders: `embedding`. Pretrained
         models: `text` and `masks`, `in_order`, or `embedding`.
 
-        The rows of a `pandas.DataFrame` or a `datasets.Dataset` are items, too. Warns once if texts are cut or empty.
+        The rows of a `pandas.DataFrame` or a `datasets.Dataset` are items, too, and the texts of a `pandas.Series`.
+        Warns once if texts are cut or empty.
         """
         if hasattr(items, "to_dict") and hasattr(items, "columns"):  # iterating gives its columns
             rows = items.to_dict("records")
@@ -237,10 +242,14 @@ def defaults_of(settings: type[Settings], *names: str) -> dict[str, Any]:
 
 def best_label(key: str, labels: Sequence[str], probabilities: np.ndarray) -> Answer:
     """An answer with the most probable label under `key`, its `probability`, and the `probabilities` of all labels."""
-    best = int(probabilities.argmax())
+    return chosen_label(key, labels, int(probabilities.argmax()), probabilities)
+
+
+def chosen_label(key: str, labels: Sequence[str], chosen: int, probabilities: np.ndarray) -> Answer:
+    """The same with a label that is given by its index."""
     return {
-        key: labels[best],
-        "probability": float(probabilities[best]),
+        key: labels[chosen],
+        "probability": float(probabilities[chosen]),
         "probabilities": dict(zip(labels, probabilities.tolist(), strict=True)),
     }
 

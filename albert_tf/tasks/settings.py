@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from albert_tf.core import files
 from albert_tf.core.errors import UserError
 from albert_tf.core.settings import LARGEST_INT32, Settings, changed, setting
+from albert_tf.data.answer_tables import ENDINGS, check_ending
 from albert_tf.model.config import MODEL_SIZES, MOST_BLOCKS, SHARING_STRATEGIES, AlbertConfig
 from albert_tf.text.settings import TextSettings, VocabularySettings
 from albert_tf.training.settings import OptimizerConfig, RunConfig
@@ -93,6 +94,12 @@ class FineTuningRunConfig(RunConfig):
 
     do_predict: bool = setting(
         False, "Whether to write predictions for data without labels.", changes_results=False
+    )
+    predictions_file: str = setting(
+        "",
+        "File for the answers of --do_predict, whose ending selects the format of a table; by default"
+        " predictions/predictions.tsv in --output_dir, for SQuAD .json, for tagging .conll.",
+        changes_results=False,
     )
     train_batch_size: int = changed(RunConfig, "train_batch_size", 32)
     log_every_steps: int = changed(RunConfig, "log_every_steps", 50)
@@ -252,6 +259,8 @@ def as_flag(name: str, value: Any) -> str:
 class FineTuningConfig(ModelChoice, TextSettings):
     """Settings of all fine-tuning tasks."""
 
+    predictions_endings: ClassVar[tuple[str, ...]] = ENDINGS
+
     spm_model_file: str = changed(
         VocabularySettings,
         "spm_model_file",
@@ -300,6 +309,8 @@ class FineTuningConfig(ModelChoice, TextSettings):
                 run.refuse("init_checkpoint", "is required without --do_train: a fine-tuned model")
             if not run.init_checkpoint:
                 self.require_vocabulary(" without --init_checkpoint")
+        if self.num_runs > 1 and run.predictions_file:
+            run.refuse("predictions_file", "is for one run, not for --num_runs")
         if self.num_runs > 1 and not run.do_train:
             self.refuse("num_runs", f"({self.num_runs}) needs --do_train")
         if run.seed + self.num_runs > LARGEST_INT32:
@@ -320,8 +331,16 @@ class FineTuningConfig(ModelChoice, TextSettings):
         """The numbers, from 1 on, of the layers besides the last whose outputs have losses."""
         return []
 
+    def check_predictions_file(self, run: FineTuningRunConfig) -> None:
+        """Checks that the name of --predictions_file is that of a table."""
+        if run.predictions_file and not run.do_predict:
+            run.refuse("predictions_file", "needs --do_predict")
+        path = run.predictions_file
+        check_ending(path, f"--predictions_file={path}", self.predictions_endings)
+
     def check_files(self, run: FineTuningRunConfig) -> None:
         """Checks that --train_file, --eval_file and --predict_file are given when they are needed."""
+        self.check_predictions_file(run)
         for is_needed, name, purpose in (
             (run.do_train and not self.ensemble, "train_file", "to train"),
             (run.do_eval and not run.do_train, "eval_file", "with --do_eval"),

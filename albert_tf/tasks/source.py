@@ -7,13 +7,16 @@ import abc
 import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from albert_tf.core.workers import Workers
 from albert_tf.data.feature_table import FeatureTable
 from albert_tf.tasks.sequences import cut_report
 from albert_tf.tasks.settings import FineTuningConfig
 from albert_tf.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    import pandas
 
 FILE_FLAGS = {"train": "train_file", "eval": "eval_file", "predict": "predict_file"}
 OFFICIAL_SPLITS = {"train": "train", "eval": "dev", "predict": "test"}
@@ -52,6 +55,12 @@ class Source(abc.ABC):
         """The file of a split, or the folder of the task's files, as it was given."""
         given = self.config.to_dict()
         return given.get(FILE_FLAGS[split]) or given.get("data_dir", "")
+
+    def rows(self, items: Sequence[Any]) -> "pandas.DataFrame":
+        """The rows of the user's file of "predict", to which answers are added; by default the ids of its items."""
+        import pandas
+
+        return pandas.DataFrame({"id": [item.id for item in items]})
 
     def featuriser(self, tokenizer: Tokenizer) -> tuple[Callable, Any]:
         """A function and its settings (a dataclass); `function(settings, items)` returns a `FeatureTable`."""

@@ -21,6 +21,7 @@ import tensorflow as tf
 import tf_keras
 from orbit import controller as orbit_controller
 
+from albert_tf.core import files
 from albert_tf.core.errors import Interrupted, UserError, first_line
 from albert_tf.core.locks import locked
 from albert_tf.core.progress import Progress
@@ -95,6 +96,8 @@ def _complete(state: RunState) -> dict:
         folder.write_files(task.evaluation_files([evaluator.predictions]), "eval")
     if task.predict_data:
         predictor = Evaluator(state, task.predict_data, has_labels=False)
+        if folder.is_chief and (name := task.predictions_file()):
+            files.remove(folder.file(name))  # no older answers where newer ones are expected
         predictor.results()
         paths = folder.write_files(task.prediction_files([predictor.predictions]), "predict")
         if folder.is_chief:

@@ -162,6 +162,8 @@ class RunFolder:
         own = {**self.data, **(self.read_json(RESULTS_FILE).get("data") or {})}
         if self._config.do_train or self._eval_data:
             own["eval"] = self._eval_data or self.data.get("eval", {})
+        if "predict" in self.data:  # the newest predictions are always in the same place
+            own["predict"] = self.data["predict"]
         return {
             split: ""
             if own[split]["sha256"] == used["sha256"]

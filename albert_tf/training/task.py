@@ -110,6 +110,10 @@ class Task(abc.ABC):
         """Files about the predictions for `eval_data`."""
         return {}
 
+    def predictions_file(self) -> str:
+        """The main one of the `prediction_files`."""
+        return ""
+
     def prediction_files(self, members: Sequence[Predictions]) -> Files:
         """Files with the answers for `predict_data`."""
         return {}

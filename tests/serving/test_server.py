@@ -169,7 +169,7 @@ def test_a_tensor_of_another_shape_is_rejected(send, tensor):
 def test_embeddings_are_those_of_the_predictor(send, predictor):
     texts = ["the cat", "a [MASK] sat"]
     expected = predictor.embed(texts)
-    _, answer = send("/v1/embeddings", {"input": texts, "dimensions": 20, "model": "any"})
+    _, answer = send("/v1/embeddings", {"input": texts, "dimensions": 20, "model": "tiny"})
     assert [one["index"] for one in answer["data"]] == [0, 1]
     np.testing.assert_allclose([one["embedding"] for one in answer["data"]], expected, atol=1e-6)
     _, answer = send("/v1/embeddings", {"input": "the cat", "encoding_format": "base64"})
@@ -217,6 +217,7 @@ def test_the_page_has_the_model_and_asks_nobody_else(send):
         ("/v1/models/tiny:predict", b" " * 1_100_000, 413, "expected at most 1,048,576 bytes"),
         ("/v1/embeddings", {"input": 7}, 400, "expected a list"),
         ("/v1/embeddings", {"input": "a", "encoding_format": "x"}, 400, "float or base64"),
+        ("/v1/embeddings", {"input": "a", "model": "other"}, 404, "the only one here is tiny"),
         ("/v1/models/other:predict", {}, 404, "Not Found"),
         ("/", {}, 405, "Method Not Allowed"),
     ],

@@ -432,10 +432,13 @@ def test_several_labels_are_scored_and_given_at_the_thresholds_of_the_run(finish
     unlabelled = arrays(run.folder / "predictions" / "predict.npz")["probabilities"]
     rows = (run.folder / "predictions" / "predictions.tsv").read_text().splitlines()
     names = np.array(list(task["thresholds"]))
-    assert rows[0] == "\t".join(["id", "prediction", *names]) and len(rows) == 8
+    header = rows[0].split("\t")
+    first = header.index("probability_animal")
+    assert header[first:] == [f"probability_{name}" for name in names] and len(rows) == 8
     for row, values in zip(rows[1:], unlabelled, strict=True):
-        chosen = ";".join(names[values >= thresholds])
-        assert row.split("\t")[1:3] == [chosen, f"{values[0]:.4f}"]
+        chosen, *shown = row.split("\t")[first - 1 :]
+        assert json.loads(chosen) == names[values >= thresholds].tolist()
+        assert [float(value) for value in shown] == pytest.approx(values)
 
 
 def test_the_loss_of_squad_1_over_padding_is_the_originals(task_flags):

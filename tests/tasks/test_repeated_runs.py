@@ -88,11 +88,14 @@ def test_an_ensemble_averages_probabilities(two_runs, tmp_path):
         alone = json.loads((member / "results.json").read_text())["eval"]["accuracy"]
         assert results["alone"][str(member)] == alone
     mean = sum(arrays(member, "predict")["probabilities"].astype(float) for member in members) / 2
-    rows = (tmp_path / "out" / "predictions" / "predictions.tsv").read_text().splitlines()[1:]
+    rows = (tmp_path / "out" / "predictions" / "predictions.tsv").read_text().splitlines()
+    header, *rows = [row.split("\t") for row in rows]
+    label = header.index("label")
     for row, probabilities in zip(rows, mean, strict=True):
-        _, label, *shown = row.split("\t")
-        assert label == task.labels[probabilities.argmax()]
-        assert [float(value) for value in shown] == pytest.approx(probabilities, abs=6e-5)
+        assert row[label] == task.labels[probabilities.argmax()]
+        assert [float(value) for value in row[label + 2 :]] == pytest.approx(
+            probabilities, abs=6e-5
+        )
     assert files.read_json(str(tmp_path / "out" / "results.json")) == results
 
 

@@ -16,7 +16,8 @@ from albert_tf.tasks import metrics, runner
 from albert_tf.tasks.classification.predictor import PairPredictor
 from albert_tf.tasks.classification.text_pairs import PairSettings, TextExample, make_pair_features
 from albert_tf.tasks.definition import TaskDefinition
-from albert_tf.tasks.finetuning import FineTuningTask, answer_rows, averaged
+from albert_tf.tasks.finetuning import FineTuningTask, averaged
+from albert_tf.tasks.predictor import best_label
 from albert_tf.tasks.presets import row
 from albert_tf.tasks.settings import FineTuningConfig
 from albert_tf.tasks.source import FILE_FLAGS, Source
@@ -58,6 +59,7 @@ class LongerTask(FineTuningTask):
     model_class = AlbertForSequenceClassification
     source_class = LongerSource
     best_metric = "accuracy"
+    usual_predictions_file = "predictions/longer.tsv"
 
     def evaluate(self, members):
         """See `Task`."""
@@ -71,9 +73,8 @@ class LongerTask(FineTuningTask):
     def prediction_files(self, members):
         """See `Task`."""
         probabilities = averaged(members, "probabilities")
-        ids = [example.id for example in self.items["predict"]]
-        text = answer_rows(ids, self.labels, np.argmax(probabilities, axis=1), probabilities)
-        return {"predictions/longer.tsv": text}
+        rows = [best_label("prediction", self.labels, row) for row in probabilities]
+        return self._answer_files(rows, members)
 
 
 class LongerPredictor(PairPredictor):

@@ -2,14 +2,16 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from scipy.special import expit, softmax
 
 from albert_tf.core.errors import UserError
 from albert_tf.data.feature_table import FeatureTable
-from albert_tf.tasks.classification import multi_label
-from albert_tf.tasks.classification.settings import ClassifierConfig
+from albert_tf.model.config import AlbertConfig
+from albert_tf.tasks.classification import glue, multi_label
+from albert_tf.tasks.classification.settings import ClassifierConfig, task_key
 from albert_tf.tasks.classification.text_pairs import (
     PairSettings,
     TextExample,
@@ -26,36 +28,55 @@ from albert_tf.tasks.predictor import Answer, Item, Predictor, bars, best_label,
 class PairPredictor(Predictor):
     """The base of predictors for one text or two: "text", "text<TAB>text", or {"text_a": ..., "text_b": ...}.
 
-    Texts may also have the names of the columns on which the model was trained, which then count alone.
+    Texts may also have the names of the columns on which the model was trained, which then count alone. If these are
+    known, other numbers of texts are rejected; a tab in the text of a model of one text is white space.
     """
 
     expects = 'a text, two texts with a tab between, or {"text_a": ..., "text_b": ...}'
 
+    _columns: tuple[str, ...] = ()
+
+    def __init__(self, model, tokenizer, task_settings, *args, **kwargs):
+        super().__init__(model, tokenizer, task_settings, *args, **kwargs)
+        self._columns = _columns_of(task_settings, model.config)
+        if len(self._columns) == 1:
+            self.expects = f'a text, or {{"{self._columns[0]}": ...}}'
+        elif self._columns:
+            first, second = self._columns
+            self.expects = f'two texts with a tab between, or {{"{first}": ..., "{second}": ...}}'
+            self.empty = "\t"
+
     def check(self, item: Item) -> TextExample:
-        text_a: object
-        text_b: object
+        columns, texts = self._columns, list[object]()
         if isinstance(item, str):
-            text_a, *rest = item.split("\t")
-            text_b = rest[0] if rest else None
-            if len(rest) > 1:
-                self.refuse(item)
-        else:
-            values = item if isinstance(item, Mapping) else {}
-            columns = self.task_settings.get("text_columns", "").split(",")
-            first, *second = map(str.strip, columns)
-            if first and first in values:
-                text_a, text_b = values[first], values.get(second[0]) if second else None
-            else:
-                text_a, text_b = values.get("text_a", values.get("text")), values.get("text_b")
-        if not isinstance(text_a, str) or not isinstance(text_b, str | None):
+            texts += [item] if len(columns) == 1 else item.split("\t")
+        elif isinstance(item, Mapping):
+            names = ("text_a" if "text_a" in item else "text", "text_b")
+            used = columns if columns and columns[0] in item else names
+            texts += map(item.get, used)
+            if len(columns) < 2 and not texts[-1]:
+                texts = texts[:1]
+        if len(texts) not in ([len(columns)] if columns else [1, 2]):
             self.refuse(item)
-        self.count(text_a)
-        return TextExample("", text_a, text_b)
+        words = [text for text in texts if isinstance(text, str)]
+        if len(words) < len(texts):
+            self.refuse(item)
+        self.count(words[0])
+        return TextExample.of_texts("", words)
 
     def table(self, examples: Sequence[TextExample]) -> FeatureTable:
         """The sequences of examples."""
         settings = PairSettings(self.tokenizer, self.task_settings["max_seq_length"])
         return make_pair_features(settings, examples)
+
+
+def _columns_of(task_settings: Mapping[str, Any], config: AlbertConfig) -> tuple[str, ...]:
+    """Names of the columns with the one or two texts of a model; none if they are not known."""
+    if names := task_settings.get("text_columns"):
+        return tuple(map(str.strip, names.split(",")))
+    name = task_key(str(config.foreign.get("finetuning_task")))
+    known = {task_key(task.name): task.text_columns for task in glue.GLUE_TASKS.values()}
+    return known.get(name, ())
 
 
 class ClassificationPredictor(PairPredictor):

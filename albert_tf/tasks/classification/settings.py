@@ -176,6 +176,7 @@ class ClassifierConfig(OneAnswerConfig):
             self._check_columns()
             super().check_files(run)
             return
+        self.check_predictions_file(run)
         if self.task_key == UNTRAINED_TASK and run.do_train:
             run.refuse("do_train", f"must be false: {self.task_name} has no training data")
         if not self.data_dir:

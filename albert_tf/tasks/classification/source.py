@@ -64,6 +64,12 @@ class TextSource(Source):
         labels = () if self.is_regression else self.labels
         return tsv.with_values(examples, path, labels, separator)
 
+    def rows(self, items):
+        """See `Source`; all columns of a file of one's own."""
+        if self.glue:
+            return super().rows(items)
+        return tsv.read_rows(self.config.predict_file, "predict_file")
+
     def features(self, split, items, tokenizer):
         """See `Source`; with --pair_ranking, an example of the training data is a pair of rows."""
         table = super().features(split, items, tokenizer)

@@ -11,6 +11,7 @@ from albert_tf.formats.description import THRESHOLDS
 from albert_tf.model.heads import AlbertForSequenceClassification
 from albert_tf.tasks import metrics
 from albert_tf.tasks.classification import glue, multi_label, pair_ranking
+from albert_tf.tasks.classification.predictor import reached_labels
 from albert_tf.tasks.classification.settings import BALANCED, ClassifierConfig
 from albert_tf.tasks.classification.source import TextSource
 from albert_tf.tasks.classification.text_pairs import FIRST_WINDOW, mean_of_windows
@@ -20,7 +21,6 @@ from albert_tf.tasks.finetuning import (
     averaged,
     example_weights,
     majority_share,
-    named_answer_rows,
 )
 from albert_tf.tasks.settings import FineTuningRunConfig
 from albert_tf.training.losses import (
@@ -190,11 +190,8 @@ class ClassificationTask(TextTask, LabelTask):
         """Answers with probabilities to read, the leaderboard's file of a GLUE task, and the raw predictions."""
         examples, answers = self.items["predict"], self._answers(members, "predict")
         if self.is_regression:
-            rows = [
-                f"{item.id}\t{score:.4f}" for item, score in zip(examples, answers, strict=True)
-            ]
-            text = "\n".join(["id\tscore", *rows]) + "\n"
-            contents = {"predictions/predictions.tsv": text, **self._raw_file(members, "predict")}
+            rows = [{"score": float(score)} for score in answers]
+            contents = dict(self._answer_files(rows, members))
         else:
             contents = dict(super().prediction_files(members))
         # A file of the user's own has no group.
@@ -309,16 +306,14 @@ class MultiLabelTask(TextTask):
         return self.config.separator.join(names)
 
     def prediction_files(self, members: Sequence[Predictions]) -> Files:
-        """The answers as a tab-separated table (id, labels, probability of every label), and the raw predictions."""
+        """The labels of every row with the probability of every label, and the raw predictions."""
         probabilities = self._averaged(members, "probabilities", "predict")
         thresholds = self._thresholds
         if thresholds is None:
             thresholds = np.full(len(self.labels), multi_label.DEFAULT_THRESHOLD)
             print("every threshold is 0.5, as there is no evaluation that chose them", flush=True)
-        ids = [item.id for item in self.items["predict"]]
-        answers = [self._names(row) for row in probabilities >= thresholds]
-        text = named_answer_rows(ids, self.labels, answers, probabilities)
-        return {"predictions/predictions.tsv": text, **self._raw_file(members, "predict")}
+        answers = [reached_labels(self.labels, row, thresholds) for row in probabilities]
+        return self._answer_files(answers, members)
 
     def task_settings(self):
         """See `FineTuningTask`; includes the thresholds that the evaluation chose."""

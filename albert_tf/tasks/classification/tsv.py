@@ -6,10 +6,14 @@ import dataclasses
 import math
 import re
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from albert_tf.core.errors import UserError
 from albert_tf.data.tables import Cell, cell, chosen, listed, read_table, text_of
 from albert_tf.tasks.classification.text_pairs import TextExample
+
+if TYPE_CHECKING:
+    import pandas
 
 # --- Labels and scores ---
 
@@ -87,6 +91,11 @@ def as_list(field: Cell, place: str) -> Cell:
 # --- A task of the user's own ---
 
 
+def read_rows(path: str, flag: str) -> "pandas.DataFrame":
+    """The rows of a table; in a file for predictions, empty lines are rows."""
+    return read_table(path, source=f"--{flag}={path}", empty_rows=flag == "predict_file")
+
+
 def read_own(
     path: str, *, text_columns: Sequence[str], label_columns: Sequence[str] = (), flag: str
 ) -> list[TextExample]:
@@ -97,7 +106,7 @@ def read_own(
     predictions need not have one. Examples are numbered from 0.
     """
     source = f"--{flag}={path}"
-    frame = read_table(path, source=source)
+    frame = read_rows(path, flag)
     examples: list[TextExample] = []
     columns = [*text_columns, *label_columns]
     for row, cells in zip(frame.index, chosen(frame, columns, source), strict=True):

@@ -50,7 +50,10 @@ class EmbeddingPredictor(Embedder):
         return config.sentence_embedding["projection_size"] or config.hidden_size
 
     def check(self, item):
-        text = item.get("text") if isinstance(item, dict) else item
+        first = self.task_settings.get("text_columns", "").partition(",")[0].strip()
+        text = item
+        if isinstance(item, Mapping):
+            text = item.get(first if first in item else "text")
         if not isinstance(text, str):
             self.refuse(item)
         self.count(text)

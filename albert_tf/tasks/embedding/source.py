@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from albert_tf.core.errors import UserError
 from albert_tf.data.feature_table import FeatureTable
 from albert_tf.data.tables import chosen, is_table, read_lines, read_table, text_of
-from albert_tf.tasks.classification.tsv import parse_value
+from albert_tf.tasks.classification.tsv import parse_value, read_rows
 from albert_tf.tasks.embedding.settings import EmbeddingConfig
 from albert_tf.tasks.sequences import pack_pairs
 from albert_tf.tasks.source import FILE_FLAGS, Source
@@ -81,9 +81,13 @@ class EmbeddingSource(Source):
         groups = self._rows(split, path, config.score_column if has_scores else "")
         return self._queries(groups) if split == "eval" and kind == "retrieval" else groups
 
+    def rows(self, items):
+        """See `Source`; all columns."""
+        return read_rows(self.config.predict_file, "predict_file")
+
     def _rows(self, split: str, path: str, score_column: str) -> list[TextGroup]:
         source = f"--{FILE_FLAGS[split]}={path}"
-        frame = read_table(path, source=source)
+        frame = read_rows(path, FILE_FLAGS[split])
         names = self.config.columns_of(split)
         rows = chosen(frame, [*names, *([score_column] if score_column else [])], source)
         numbers: dict[str, int] = {}
@@ -91,7 +95,7 @@ class EmbeddingSource(Source):
         for row, cells in zip(frame.index, rows, strict=True):
             place = f"{path}: {row}"
             words = tuple(text_of(cell, place).strip() for cell in cells[: len(names)])
-            if not all(words):
+            if not all(words) and split != "predict":
                 raise UserError(f"{place}: has an empty text; leave the row out")
             ids = tuple(numbers.setdefault(text, len(numbers)) for text in words)
             value = None

@@ -148,8 +148,10 @@ class EmbeddingTask(FineTuningTask):
         return self._raw_file(members, "eval")
 
     def prediction_files(self, members: Sequence[Predictions]) -> Files:
-        """The vectors, in the order of the texts."""
-        return self._raw_file(members, "predict")
+        """The vectors of the texts, beside the rows of their file, and the raw predictions."""
+        vectors = joined(members) if len(members) > 1 else members[0]["embeddings"]
+        answers = [{"embedding": row} for row in vectors.reshape(len(vectors), -1).tolist()]
+        return self._answer_files(answers, members)
 
 
 def joined(members: Sequence[Predictions]) -> np.ndarray:

@@ -55,6 +55,11 @@ class PretrainedPredictor(PairPredictor, Embedder):
             return "order"
         if MASK in example.text_a:
             self._check_head(f"fill {MASK}", "cls/predictions/")
+            limit = self.task_settings["max_seq_length"]
+            if self.tokenizer.mask_id in encode_masked(self.tokenizer, example.text_a)[limit - 2 :]:
+                raise UserError(
+                    f"a {MASK} is not among the first {limit} tokens of {shortened(example.text_a)}"
+                )
             return "fill"
         return "embed"
 
@@ -77,14 +82,11 @@ class PretrainedPredictor(PairPredictor, Embedder):
         return np.stack([hidden_LD[:length].mean(axis=0) for hidden_LD, length in rows])
 
     def _fill(self, example: TextExample) -> Answer:
-        text, tokenizer = example.text_a, self.tokenizer
-        middle = encode_masked(tokenizer, text)[: self.task_settings["max_seq_length"] - 2]
-        ids = np.array([tokenizer.cls_id, *middle, tokenizer.sep_id], np.int32)
+        tokenizer, middle = self.tokenizer, encode_masked(self.tokenizer, example.text_a)
+        self._uncut_lengths["max_seq_length"][len(middle) + 2] += 1
+        kept = middle[: self.task_settings["max_seq_length"] - 2]
+        ids = np.array([tokenizer.cls_id, *kept, tokenizer.sep_id], np.int32)
         (positions_P,) = np.nonzero(ids == tokenizer.mask_id)
-        if not len(positions_P):
-            raise UserError(
-                f"{MASK} is not among the first {self.task_settings['max_seq_length']} tokens of {shortened(text)}"
-            )
         outputs = self.run({"input_ids": ids[None], "masked_lm_positions": positions_P[None]})
         logits_PV = outputs["masked_lm_logits"][0]
         best_PK = np.argsort(-logits_PV, axis=-1, kind="stable")[:, :_NUM_CANDIDATES]
@@ -111,12 +113,12 @@ class PretrainedPredictor(PairPredictor, Embedder):
         for begin in range(0, len(masked), self.batch_size):
             batch = np.array(masked[begin : begin + self.batch_size])
             np.add.at(sums, batch[:, 0], self._log_probabilities(rows, batch))
-        counts = [len(row) - 2 for row in rows]
+        counts = [len(row) - 2 for row in rows]  # 0 for an empty line
         return [
             {
                 "log_likelihood": float(sum),
                 "tokens": count,
-                "perplexity": float(np.exp(-sum / count)),
+                "perplexity": float(np.exp(-sum / count)) if count else None,
             }
             for sum, count in zip(sums, counts, strict=True)
         ]

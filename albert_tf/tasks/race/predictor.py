@@ -21,6 +21,8 @@ class ChoicePredictor(Predictor):
 
     expects = '{"article": ..., "question": ..., "options": [four texts]}'
     prompts = ("article", "question", *(f"option {letter}" for letter in ANSWERS))
+    empty = {"article": "", "question": "", "options": [""] * NUM_OPTIONS}
+    line_format = "json"
     default_settings = defaults_of(RaceConfig, "max_seq_length", "max_qa_length")
 
     def check(self, item: Item) -> RaceQuestion:

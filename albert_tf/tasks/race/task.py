@@ -14,6 +14,7 @@ class RaceTask(LabelTask):
     model_class = AlbertForMultipleChoice
     source_class = RaceSource
     best_metric = "accuracy"
+    answer_key = "answer"
 
     def evaluate(self, members: Sequence[Predictions]) -> Mapping[str, float]:
         """Accuracy over all questions, over those of middle schools, and over those of high schools."""

@@ -18,6 +18,8 @@ class SpanPredictor(Predictor):
 
     expects = '{"question": ..., "context": ...}'
     prompts = ("context", "question")
+    empty = {"question": "", "context": ""}
+    line_format = "json"
     default_settings = defaults_of(SquadConfig, *_OF_WINDOWS, *_OF_ANSWERS)
 
     def check(self, item):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from typing import ClassVar
 
 from albert_tf.core.settings import changed, setting
 from albert_tf.tasks.settings import FineTuningConfig, files_setting
@@ -18,6 +19,7 @@ class SquadConfig(FineTuningConfig):
         choices=("1.1", "2.0"),
         of_model="fixed",
     )
+    predictions_endings: ClassVar[tuple[str, ...]] = (".json",)
     train_file: str = files_setting("SQuAD's JSON file to train on.")
     eval_file: str = files_setting("SQuAD's JSON file to evaluate on.")
     predict_file: str = files_setting(

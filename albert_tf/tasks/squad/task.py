@@ -29,6 +29,7 @@ class SquadTask(FineTuningTask):
     source_class = SquadSource
     config: SquadConfig
     best_metric = "f1"
+    usual_predictions_file = "predictions/predictions.json"
     shown_metrics = (
         *("loss", "exact_match", "exact", "f1"),
         *("best_threshold", "exact_threshold_0", "f1_threshold_0"),
@@ -157,7 +158,9 @@ class SquadTask(FineTuningTask):
             threshold, origin = self._threshold()
             print(f"null threshold {threshold:.4f} {origin}", flush=True)
         answers = self._answers(members, "predict")
-        return {**_answer_files("", answers, threshold), **self._raw_file(members, "predict")}
+        contents = dict(_answer_files("", answers, threshold))
+        contents = {self.predictions_file(): contents.pop(self.usual_predictions_file), **contents}
+        return {**contents, **self._raw_file(members, "predict")}
 
     def task_settings(self):
         """See `FineTuningTask`; includes the threshold of null odds."""

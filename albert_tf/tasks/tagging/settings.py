@@ -1,6 +1,7 @@
 """Settings of tagging."""
 
 import dataclasses
+from typing import ClassVar
 
 from albert_tf.core.settings import changed, setting
 from albert_tf.tasks.settings import (
@@ -17,6 +18,7 @@ SEPARATORS = {"space": " ", "none": ""}  # between words
 class TaggingConfig(FineTuningConfig):
     """Named entities, or other labels of words, in files with a word in each line."""
 
+    predictions_endings: ClassVar[tuple[str, ...]] = (".conll", ".txt", ".tsv")
     train_file: str = files_setting(
         "File to train on, in the format of CoNLL: a word and its tag on each line, an empty line between sentences; or"
         " a table (.jsonl, .parquet, a folder of datasets) with lists of words and tags."

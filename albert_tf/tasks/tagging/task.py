@@ -27,6 +27,7 @@ class TaggingTask(FineTuningTask):
     source_class = TaggingSource
     config: TaggingConfig
     best_metric = "f1"
+    usual_predictions_file = "predictions/predictions.conll"
     usual_epochs = (
         10.0  # after 3, small models on small files have hardly begun (docs/finetuning.md)
     )
@@ -119,10 +120,9 @@ class TaggingTask(FineTuningTask):
         """The words with their tags, and the raw predictions."""
         words = [sentence.words for sentence in self.sentences["predict"]]
         tags, _ = self._tags(members, "predict")
-        return {
-            **tagged_file("predictions", words, predicted=tags),
-            **self._raw_file(members, "predict"),
-        }
+        ((usual, text),) = tagged_file("predictions", words, predicted=tags).items()
+        name = self.predictions_file() if usual.endswith(".conll") else usual
+        return {name: text, **self._raw_file(members, "predict")}
 
 
 def _word_weights(features: Features) -> tf.Tensor:
