@@ -96,7 +96,9 @@ def test_no_older_answers_stay_where_a_prediction_fails(finished, tmp_path, monk
 def test_wrong_rows_and_files_are_named(finished, tmp_path, capsys):
     model = finished("tsv").folder
     other = write(tmp_path / "in.csv", [{"comment": "good"}])
-    with pytest.raises(UserError, match=r'in.csv:2: expected a text, or {"review": ...}; got {.c'):
+    with pytest.raises(
+        UserError, match=r'in.csv: row 1 .line 2.: expected a text, or {"review": ...}; got {.c'
+    ):
         predicted(model, other, tmp_path / "out.csv")
     found = predicted(model, other, tmp_path / "out.csv", text_columns="comment")
     assert list(found)[:2] == ["comment", "label"]
@@ -109,7 +111,7 @@ def test_wrong_rows_and_files_are_named(finished, tmp_path, capsys):
 def test_every_kind_of_model_answers_rows(task, finished, tmp_path):
     text = "anna saw bert ."
     rows = {
-        "squad2.0": {"question": "anna ?", "context": text, "answer": "hers"},
+        "squad2.0": {"question": "anna ?", "context": text, "answer": "hers", "more": {"a": [1]}},
         "race": {"article": text, "question": "who _ ?", "options": ["a", "b", "c", "d"]},
         "tagging": {"tokens": ["anna", "saw"]},
         "labels": {"review": text},

@@ -4,6 +4,7 @@ The ending of a file's name selects the format; it may be followed by .gz. Files
 which quotation marks are ordinary text: the files of GLUE contain thousands of unpaired ones.
 """
 
+import contextlib
 import csv
 import gzip
 import io
@@ -169,9 +170,15 @@ def cell(value: Any) -> Cell:
 
 
 def items_of(frame: "pandas.DataFrame") -> list[dict[str, Cell]]:
-    """The rows of a table as items of a predictor: texts and lists of texts by column."""
+    """The rows of a table as items of a predictor: texts and lists of texts by column; other values stay."""
+
+    def text_or_value(value: Any) -> Any:
+        with contextlib.suppress(UserError):  # a column that no model reads may have objects
+            return cell(value)
+        return value
+
     return [
-        {str(name): cell(value) for name, value in zip(frame.columns, row, strict=True)}
+        {str(name): text_or_value(value) for name, value in zip(frame.columns, row, strict=True)}
         for row in frame.itertuples(index=False)
     ]
 
