@@ -56,7 +56,7 @@ def defaults(
             own = " ".join(as_flag(name, trained[name]) for name in changed)
             print(f"as {path} was trained: {own}", flush=True)
     elif definition.of_data and not only_uses:
-        trained = definition.of_data(values, given)
+        trained = dict(definition.of_data(values, given))
         for name, value in trained.items():
             print(f"as the data says: {as_flag(name, value)}", flush=True)
     chosen = {**_preset(definition, {**values, **trained}, given), **trained}
