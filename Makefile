@@ -7,6 +7,7 @@
 #   make format  puts the code into the project's format
 #   make bench   speed and memory beside other libraries, at most 40 minutes; BENCH_FLAGS=--quick: at most 5
 #   make accelerator-check  compiles the training steps for a TPU that is not there (installs 0.3 GB beside .venv)
+#   make real-weights  scores of all-MiniLM-L6-v2 in every form, which it downloads (83 MB); DATA=folder with glue/STS-B
 #   make peers   installs what the benchmark compares with, besides TF Model Garden (about 4 GB)
 #   make lock    writes requirements.lock from pyproject.toml, with the versions that it has where they fit
 #   make clean   removes the environments and the demo's files
@@ -15,6 +16,7 @@ SHELL := bash
 VENV := .venv
 ACCELERATORS := .venv.accelerators
 BEAM := .venv.beam
+REAL_WEIGHTS := .venv.real-weights
 TEST_PROCESSES := 2
 PYTHON := $(VENV)/bin/python
 # The uv of the machine, or the one that the environment gets.
@@ -22,7 +24,7 @@ UV = $(or $(shell command -v uv),$(VENV)/bin/uv)
 PYTEST = $(PYTHON) -m pytest -q --numprocesses=$(TEST_PROCESSES) --dist=loadfile --no-loadscope-reorder
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
-.PHONY: demo test test-all test-beam lint format bench accelerator-check peers lock setup clean
+.PHONY: demo test test-all test-beam lint format bench accelerator-check real-weights peers lock setup clean
 
 demo: setup
 	@$(PYTHON) demo.py $(DEMO_FLAGS)
@@ -61,6 +63,10 @@ $(BEAM)/ready: pyproject.toml | setup
 	@$(UV) pip install --quiet --python $(BEAM)/bin/python --editable ".[beam,dev]"
 	@touch $@
 
+real-weights: setup
+	@$(PYTHON) -m lab.real_weights --data_dir=$(or $(DATA),$(ALBERT_TEST_DATA)) \
+		--package_dir=$(REAL_WEIGHTS) $(REAL_WEIGHTS_FLAGS)
+
 peers: setup
 	@grep -o '^[^ ]*==.*[^ \]' requirements.lock > $(VENV)/versions.txt
 	@$(UV) pip install --quiet --python $(PYTHON) --constraint $(VENV)/versions.txt --editable ".[peers]"
@@ -72,7 +78,7 @@ lock: setup
 		pyproject.toml --extra dev --output-file requirements.lock
 
 clean:
-	rm -rf $(VENV) $(ACCELERATORS) $(BEAM) demo
+	rm -rf $(VENV) $(ACCELERATORS) $(BEAM) $(REAL_WEIGHTS) demo
 
 setup: $(VENV)/ready
 

@@ -78,6 +78,7 @@ def with_albert_sizes(values: Mapping[str, Any], source: str) -> dict[str, Any]:
     layers = values.get("num_hidden_layers")
     return {
         "type_vocab_size": 2,
+        "sentence_task": "nsp",
         **values,
         "embedding_size": values.get("hidden_size"),
         "num_hidden_groups": layers,
@@ -90,7 +91,8 @@ def without_albert_sizes(values: Mapping[str, Any]) -> dict[str, Any]:
     """The values of a configuration file for the same model as a BERT."""
     kept = {name: value for name, value in values.items() if name not in _OWN_SIZES}
     architectures = [name.replace("Albert", "Bert") for name in values["architectures"]]
-    return {**kept, "architectures": architectures, "model_type": MODEL_TYPE}
+    own = {"sentence_task": "sop", **kept}  # a BERT's would be the next sentence, if not said
+    return {**own, "architectures": architectures, "model_type": MODEL_TYPE}
 
 
 def to_albert(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

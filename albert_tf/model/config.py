@@ -140,6 +140,11 @@ class AlbertConfig(Settings):
         return {**SENTENCE_EMBEDDING, **(self.foreign.get("sentence_embedding") or {})}
 
     @property
+    def sentence_task(self) -> str:
+        """What the sentence head predicts: `sop`, the order of two texts, or a BERT's `nsp`, if the second is next."""
+        return self.foreign.get("sentence_task", "sop")
+
+    @property
     def is_multi_label(self) -> bool:
         """Whether a classifier may give a text any number of its labels, instead of exactly one."""
         return self.foreign.get("problem_type") == MULTI_LABEL

@@ -202,6 +202,8 @@ def tokenization_info(vocabulary: tf.saved_model.Asset, do_lower_case: bool) -> 
 def _pretraining(
     model: heads.AlbertForPreTraining, text: GraphText, tokenizer: Tokenizer, parts: set[str]
 ) -> Signatures:
+    is_nsp = model.config.sentence_task == "nsp"
+
     @_signature(*_strings("texts"))
     def embed(texts):
         features = text.pairs(texts, tf.zeros_like(texts))
@@ -224,7 +226,8 @@ def _pretraining(
     @_signature(*_strings("text_a", "text_b"))
     def sentence_order(text_a, text_b):
         probabilities = tf.nn.softmax(model(text.pairs(text_a, text_b))["sentence_order_logits"])
-        return {"in_order": probabilities[:, 0], "swapped": probabilities[:, 1]}
+        names = ("is_next", "not_next") if is_nsp else ("in_order", "swapped")
+        return dict(zip(names, tf.unstack(probabilities, axis=1), strict=True))
 
     signatures = {DEFAULT: embed, "embed": embed}
     if "mlm" in parts:

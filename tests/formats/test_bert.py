@@ -1,17 +1,22 @@
 """BERTs: folders of Hugging Face are read, and written, as an ALBERT with E = D that shares nothing."""
 
 import json
+import pathlib
 
 import numpy as np
 import pytest
 import safetensors.numpy
 import tensorflow as tf
 
+from albert_tf import convert, load_predictor, save_pretrained
 from albert_tf.core.errors import UserError
+from albert_tf.export import export_model
 from albert_tf.formats import pretrained
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.heads import AlbertForPreTraining
+from albert_tf.serving import tflite
 from albert_tf.text.tokenizer import Tokenizer
+from tests.helpers import WORDS, fine_tune_here
 
 CONFIG = AlbertConfig(
     vocab_size=30,
@@ -143,3 +148,102 @@ def test_the_vocabulary_may_be_in_tokenizer_json(folder):
     assert weights.do_lower_case is False
     tokenizer = Tokenizer.from_file(weights.vocabulary, **weights.cleaning)
     assert tokenizer.encode("it rains It") == [7, 5, 6, 1]
+
+
+# --- What is made of them: a BERT with a vocabulary of words, and another number of layers ---
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("downstream")
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *dict.fromkeys(WORDS.split())]
+    (folder / "vocab.txt").write_text("\n".join(tokens) + "\n")
+    config = CONFIG.replace(
+        vocab_size=len(tokens), max_position_embeddings=48, initializer_range=0.3
+    )
+    config = config.replace(foreign={"sentence_task": "nsp"})
+    tokenizer = Tokenizer.from_file(str(folder / "vocab.txt"))
+    save_pretrained(AlbertForPreTraining(config, seed=1), folder / "bert", spm_model_file=tokenizer)
+    return folder / "bert"
+
+
+TEXTS = ["anna saw a red house .", "bert met carl", "the old dog left"]
+
+
+def test_a_bert_fills_masks_scores_embeds_and_says_what_is_next(bert):
+    predictor = load_predictor(bert)
+    filled, pair = predictor.predict(["anna saw a [MASK] .", ("anna saw carl .", "bert left .")])
+    assert len(filled["masks"][0]) == 5
+    assert pair.keys() == {"is_next"} and "next" in predictor.shown(pair)
+    assert predictor.score(TEXTS)[1]["tokens"] == 3
+    vectors = [load_predictor(bert, num_hidden_layers=n).embed(TEXTS) for n in (1, 2, 3)]
+    np.testing.assert_array_equal(vectors[-1], predictor.embed(TEXTS))
+    assert np.abs(vectors[0] - vectors[1]).max() > 0.01
+
+
+def test_a_model_of_this_shape_that_learned_the_order_still_says_so(folder):
+    assert pretrained.load_pretrained(folder).config.sentence_task == "sop"
+    _rewrite(folder, str)
+    values = json.loads((folder / "config.json").read_text())
+    values.pop("sentence_task")
+    (folder / "config.json").write_text(json.dumps(values))
+    assert pretrained.load_pretrained(folder).config.sentence_task == "nsp"
+
+
+@pytest.mark.parametrize("form", ["onnx", "int8", "saved_model", "tflite"])
+def test_exports_of_a_bert_give_its_vectors(bert, tmp_path, form):
+    format = {"int8": "onnx"}.get(form, form)
+    quantization = "int8" if form == "int8" else "none"
+    path = export_model(
+        str(bert), str(tmp_path), format=format, quantization=quantization, max_seq_length=16
+    )
+    predictor = load_predictor(bert)
+    expected = predictor.embed(TEXTS)
+    if form == "saved_model":
+        signatures = tf.saved_model.load(path).signatures
+        found = signatures["embed"](texts=tf.constant(TEXTS))["mean_embedding"].numpy()
+        answer = signatures["sentence_order"](
+            text_a=tf.constant(TEXTS[:1]), text_b=tf.constant(TEXTS[1:2])
+        )
+        (pair,) = predictor.predict([tuple(TEXTS[:2])])
+        assert float(answer["is_next"][0]) == pytest.approx(pair["is_next"], abs=1e-5)
+    elif form == "tflite":
+        run, ids = tflite.runner(pathlib.Path(path).read_bytes()), np.zeros([1, 16], np.int32)
+        row = [2, *predictor.tokenizer.encode(TEXTS[0]), 3]
+        ids[0, : len(row)] = row
+        outputs = run(input_ids=ids, input_mask=np.sign(ids), segment_ids=0 * ids)
+        found, expected = outputs["sequence_output"][:, : len(row)].mean(axis=1), expected[:1]
+    else:
+        found = load_predictor(path).embed(TEXTS)
+    error = 0.05 * np.abs(expected).max() if form == "int8" else 1e-5
+    np.testing.assert_allclose(found, expected, rtol=0, atol=error)
+
+
+def test_a_bert_is_converted_and_stays_one(bert, tmp_path):
+    for source, output, format in (
+        (bert, tmp_path / "tf1", "tf1"),
+        (tmp_path / "tf1", tmp_path / "hf", "hf"),
+    ):
+        convert.main(
+            convert.ConvertSettings(model=str(source), output_dir=str(output), format=format)
+        )
+    predictors = [load_predictor(path) for path in (bert, tmp_path / "hf")]
+    first, second = (predictor.embed(TEXTS) for predictor in predictors)
+    np.testing.assert_array_equal(first, second)
+    assert predictors[1].predict([tuple(TEXTS[:2])])[0].keys() == {"is_next"}
+
+
+@pytest.mark.parametrize(
+    ("task", "architecture"),
+    [
+        ("tsv", "BertForSequenceClassification"),
+        ("tagging", "BertForTokenClassification"),
+        ("squad1.1", "BertForQuestionAnswering"),
+    ],
+)
+def test_a_bert_is_fine_tuned(bert, task_flags, tmp_path, task, architecture):
+    runner, flags = task_flags[task]
+    changes = [f"--init_checkpoint={bert}", "--num_train_steps=2", f"--output_dir={tmp_path}"]
+    fine_tune_here(runner, *flags, *changes)
+    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    assert config["architectures"] == [architecture] and config["model_type"] == "bert"

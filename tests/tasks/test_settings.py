@@ -8,8 +8,8 @@ import pytest
 from albert_tf.tasks.pretraining.settings import PretrainingConfig
 from albert_tf.tasks.settings import FineTuningOptimizerConfig, default_learning_rate
 from albert_tf.tasks.tagging.task import TaggingTask
-from albert_tf.training.settings import RunConfig
-from tests.helpers import ROOT
+from albert_tf.training.settings import OptimizerConfig, RunConfig
+from tests.helpers import ROOT, fine_tuning_settings
 
 WIDTHS = (64, 128, 384, 512, 768, 1024, 2048, 4096, 6144)
 
@@ -70,3 +70,11 @@ def test_another_sharing_has_no_groups_of_the_one_before(model, sharing, num_gro
     chosen = config.chosen_config(RunConfig(output_dir="x"), None, None)
     assert chosen.num_hidden_groups == num_groups
     assert not sharing or chosen.share_parameters == sharing
+
+
+def test_fine_tuning_alone_corrects_the_bias_and_the_preset_does_not():
+    """The rules of the original are those of pretraining and of --preset=paper."""
+    flags = ["--task_name=MRPC", "--data_dir=d", "--init_checkpoint=m", "--output_dir=o"]
+    assert fine_tuning_settings("classifier", *flags)[1].bias_correction
+    assert not fine_tuning_settings("classifier", *flags, "--preset=paper")[1].bias_correction
+    assert not OptimizerConfig().bias_correction

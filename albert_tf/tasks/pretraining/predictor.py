@@ -31,8 +31,9 @@ class PretrainedPredictor(PairPredictor, Embedder):
         """See `Predictor`.
 
         For a text with "[MASK]": `masks`, the best tokens for each mask with their probabilities, and `text`, filled
-        with the best tokens. For two texts: `in_order`, the probability that they are in the right order. For any other
-        text: `embedding`, the mean of the tokens' last hidden states [D].
+        with the best tokens. For two texts: `in_order`, the probability that they are in the right order, or for a BERT
+        `is_next`, that the second follows the first. For any other text: `embedding`, the mean of the tokens' last
+        hidden states [D].
         """
         uses = list(map(self._use, examples))
         answers: list[Answer] = [{}] * len(examples)
@@ -70,7 +71,8 @@ class PretrainedPredictor(PairPredictor, Embedder):
 
     def _order(self, examples: Sequence[TextExample]) -> list[Answer]:
         logits_B2 = self.outputs(self.table(examples))["sentence_order_logits"]
-        return [{"in_order": float(row[0])} for row in softmax(logits_B2, axis=-1)]
+        name = "is_next" if self.model.config.sentence_task == "nsp" else "in_order"
+        return [{name: float(row[0])} for row in softmax(logits_B2, axis=-1)]
 
     def _embed(self, examples: Sequence[TextExample]) -> list[Answer]:
         return [{"embedding": row.tolist()} for row in self.vectors(self.table(examples))]
@@ -151,6 +153,8 @@ class PretrainedPredictor(PairPredictor, Embedder):
     def shown(self, answer):
         if "in_order" in answer:
             return bars({"in order": answer["in_order"], "swapped": 1 - answer["in_order"]})
+        if "is_next" in answer:
+            return bars({"next": answer["is_next"], "not next": 1 - answer["is_next"]})
         if "embedding" in answer:
             return shown_vector(answer["embedding"])
         parts = [
