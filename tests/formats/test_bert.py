@@ -172,7 +172,7 @@ TEXTS = ["anna saw a red house .", "bert met carl", "the old dog left"]
 
 def test_a_bert_fills_masks_scores_embeds_and_says_what_is_next(bert):
     predictor = load_predictor(bert)
-    filled, pair = predictor.predict(["anna saw a [MASK] .", ("anna saw carl .", "bert left .")])
+    filled, pair = predictor.predict(["anna saw a [MASK] .", "anna saw carl .\tbert left ."])
     assert len(filled["masks"][0]) == 5
     assert pair.keys() == {"is_next"} and "next" in predictor.shown(pair)
     assert predictor.score(TEXTS)[1]["tokens"] == 3
@@ -205,7 +205,7 @@ def test_exports_of_a_bert_give_its_vectors(bert, tmp_path, form):
         answer = signatures["sentence_order"](
             text_a=tf.constant(TEXTS[:1]), text_b=tf.constant(TEXTS[1:2])
         )
-        (pair,) = predictor.predict([tuple(TEXTS[:2])])
+        (pair,) = predictor.predict(["\t".join(TEXTS[:2])])
         assert float(answer["is_next"][0]) == pytest.approx(pair["is_next"], abs=1e-5)
     elif form == "tflite":
         run, ids = tflite.runner(pathlib.Path(path).read_bytes()), np.zeros([1, 16], np.int32)
@@ -230,7 +230,7 @@ def test_a_bert_is_converted_and_stays_one(bert, tmp_path):
     predictors = [load_predictor(path) for path in (bert, tmp_path / "hf")]
     first, second = (predictor.embed(TEXTS) for predictor in predictors)
     np.testing.assert_array_equal(first, second)
-    assert predictors[1].predict([tuple(TEXTS[:2])])[0].keys() == {"is_next"}
+    assert predictors[1].predict(["\t".join(TEXTS[:2])])[0].keys() == {"is_next"}
 
 
 @pytest.mark.parametrize(
