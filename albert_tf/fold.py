@@ -1,4 +1,4 @@
-r"""Folds a trained BERT or ALBERT into a smaller ALBERT, the initial checkpoint of `albert-tf distill`.
+r"""Folds a trained BERT or ALBERT into a smaller ALBERT, from which distillation starts.
 
     albert-tf fold all-MiniLM-L6-v2 --output_dir=folded --embedding_size=128 --num_hidden_groups=1
     albert-tf distill --teacher=all-MiniLM-L6-v2 --init_checkpoint=folded --input_file=text.txt --output_dir=run
