@@ -99,8 +99,14 @@ class PatientSettings(EarlyExitSettings, AnswerSettings):
     )
 
     def more(self) -> dict[str, Any]:
-        own = ("patience", "score_tolerance", "windows")
-        return {name: getattr(self, name) for name in own}
+        return {"patience": self.patience, "score_tolerance": self.score_tolerance}
+
+    def load_predictor(self) -> "Predictor":
+        """See `AnswerSettings`."""
+        predictor = super().load_predictor()
+        if self.windows is not None:
+            predictor.read_in_windows(self.windows)
+        return predictor
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,7 @@ import dataclasses
 import importlib.util
 import os
 import socket
+import sys
 from typing import ClassVar
 
 from albert_tf.core import flags
@@ -44,7 +45,7 @@ def main(limits: LimitSettings, settings: ServeSettings) -> None:
 
     versions = filter(str.isdigit, os.listdir(path) if os.path.isdir(path) else ())
     path = os.path.join(path, *sorted(versions, key=int)[-1:])  # an export has versions
-    print(f"loading {settings.model}", flush=True)
+    print(f"loading {settings.model}", file=sys.stderr, flush=True)
     predictor = dataclasses.replace(settings, model=path).load_predictor()
     routes = Routes(predictor, os.path.basename(os.path.abspath(settings.model)), limits)
     config = uvicorn.Config(routes.app, timeout_keep_alive=limits.idle_seconds, log_level="warning")

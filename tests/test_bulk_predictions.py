@@ -136,7 +136,10 @@ def test_windows_read_long_texts_whole_in_an_export(finished, tmp_path):
     pytest.importorskip("onnxruntime")
     model = finished("tsv").folder
     texts = ["anna saw bert .", " ".join(["anna saw"] * 30 + ["dora was bad ."])]
-    plain, windows = (load_predictor(model, windows=each).predict(texts) for each in (False, True))
+    predictor = load_predictor(model)
+    plain = [predictor.answered([predictor.check(text)])[0] for text in texts]
+    predictor.read_in_windows(True)
+    windows = predictor.predict(texts)
     assert plain[0] == windows[0] and plain[1] != windows[1]
     copy = shutil.copytree(model / "model", tmp_path / "model")
     config = json.loads((copy / "config.json").read_text())
@@ -146,7 +149,7 @@ def test_windows_read_long_texts_whole_in_an_export(finished, tmp_path):
     for answer, expected in zip(onnx.predict(texts), windows, strict=True):
         assert answer["probabilities"] == pytest.approx(expected["probabilities"], abs=1e-4)
     with pytest.raises(UserError, match="--windows is for models that classify one text"):
-        load_predictor(finished("tagging").folder, windows=True)
+        load_predictor(finished("tagging").folder).read_in_windows(True)
 
 
 def test_a_text_is_one_text_or_two_as_the_model_was_trained(finished):

@@ -31,7 +31,6 @@ def load_predictor(
     num_hidden_layers: int | None = None,
     patience: int | None = None,
     score_tolerance: float = 0.1,
-    windows: bool | None = None,
 ) -> Predictor:
     """Loads a finished model of any task, which answers texts.
 
@@ -54,7 +53,6 @@ def load_predictor(
       patience: if given, a text leaves the model when this many layers in a row, at least 2, gave the same answer;
         answers have its `num_layers`. For models with one answer to a text. None uses that of an export, if it has one.
       score_tolerance: the largest difference between scores that are the same answer.
-      windows: whether a classifier of one text reads long texts in windows; None as it was trained.
 
     Raises:
       UserError: there is no such model, or no vocabulary for it; its task is unknown; or the length is above the
@@ -85,10 +83,6 @@ def load_predictor(
     tokenizer = tokenizer_of(weights, spm_model_file, do_lower_case)
     settings = task_settings_of(weights, max_seq_length)
     predictor_class = predictor_class_of(weights)
-    if windows is not None:
-        if "windows" not in settings:
-            raise UserError("--windows is for models that classify one text")
-        settings["windows"] = windows
     arguments = tokenizer, settings, batch_size
     if is_onnx:
         return predictor_class(onnx, *arguments, weights.left_out, compute=onnx)
