@@ -1,4 +1,4 @@
-"""Answers rows of a table or lines of standard input with a model, or holds a conversation.
+"""Answers rows of a table or lines of standard input, or holds a conversation.
 
     albert-tf predict runs/reviews --input_file=new.parquet --output_file=answers.parquet
     albert-tf predict runs/mrpc/model < pairs.txt > answers.jsonl
