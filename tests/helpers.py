@@ -35,8 +35,6 @@ from albert_tf.tasks.settings import FineTuningOptimizerConfig, FineTuningRunCon
 from albert_tf.training.settings import OptimizerConfig, RunConfig
 
 ROOT = pathlib.Path(__file__).parent.parent
-# Whether the tests of faults try everything (`make test-faults`) or a sample (`make test`).
-TRIES_ALL = os.environ.get("ALBERT_TEST_FAULTS") == "all"
 
 
 # Batch 6, length 11 and 8 predictions go with it: no two sizes are equal, so that no coincidence passes.
@@ -211,11 +209,6 @@ def made_up_text(num_documents, seed, num_sentences=(2, 12)):
         "\n".join(sentence() for _ in range(rng.randint(*num_sentences)))
         for _ in range(num_documents)
     )
-
-
-def without_checksums(folder: pathlib.Path) -> pathlib.Path:
-    """The folder; models have no checksums any more."""
-    return folder
 
 
 def write_files(folder: pathlib.Path, files: Mapping[str, str | bytes]) -> None:

@@ -181,12 +181,12 @@ WRONG_FILES = [
     (SCORES, f"{TABLE}a\t1\nb\t\n", "row 2 (line 3): expected a number as score, got ''"),
     (LABELS, f"{TABLE}a\tgood\nb\tgood;;bad\n", "row 2 (line 3): expected labels with ';'"),
     (LABELS, f"{TABLE}a\tgood\nb\tgood, bad\n", "change --label_separator"),
-    (SQUAD_2, DEEP, "nested too deeply"),
-    (SQUAD_2, squad_file().replace("Bert", r"\ud83d"), "half a surrogate pair"),
+    (SQUAD_2, DEEP, "not usable as JSON"),
+    (SQUAD_2, squad_file().replace("Bert", r"\ud83d"), "surrogates not allowed"),
     (SQUAD_2, squad_file(start=0.0), "is not in the format of SQuAD"),
     (SQUAD_2, squad_file(text=7), "question 'a' has a value of another type"),
     (SQUAD_2, '{"data": 7}', "is not in the format of SQuAD"),
-    (RACE_HIGH, DEEP, "nested too deeply"),
+    (RACE_HIGH, DEEP, "not usable as JSON"),
     (RACE_HIGH, race_file(questions=[], options=[], answers=[]), "no questions"),
     (RACE_HIGH, race_file(options=[["a", "b"]]), "options"),
     (CONLL, "Ann NNP\n", "expected a tag such"),
@@ -324,7 +324,7 @@ def test_a_folder_that_is_not_the_runs(
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.txt").write_text("years of work")
     for folder, message in {
-        tmp_path / "file": "is a file",
+        tmp_path / "file": "cannot be written",
         tmp_path / "file" / "run": "cannot be written",
         tmp_path / "other": "contains files that do not belong to a run",
         tiny_pretrained: "contains files that do not belong to a run",

@@ -9,7 +9,6 @@ import contextlib
 import errno
 import functools
 import glob
-import io
 import json
 import os
 import shutil
@@ -18,7 +17,7 @@ import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from albert_tf.core.errors import UserError, first_line
+from albert_tf.core.errors import UserError, first_line, shortened
 
 AnyPath = str | os.PathLike[str]  # type of paths in public functions
 HUB_PREFIX = "hf:"  # starts the name of a model on the Hugging Face hub
@@ -28,14 +27,6 @@ NOT_DOWNLOADED = (
 )
 
 _TEMPORARY = ".albert-tmp-"  # begins the names of incomplete files and folders
-_REMOTE_BYTES = 4 << 20  # read from a remote file at once
-_JSON_NAMES = {
-    dict: "object",
-    list: "array",
-    str: "string",
-    bool: "truth value",
-    type(None): "null",
-}
 
 
 class FileStatus(NamedTuple):
@@ -133,37 +124,9 @@ def files_below(folder: str) -> Iterator[str]:
 # --- Reading ---
 
 
-def open_binary(path: str) -> io.BufferedReader:
+def open_binary(path: str) -> Any:
     """Opens a file for reading bytes."""
-    if "://" in path:
-        return io.BufferedReader(_RemoteFile(path), _REMOTE_BYTES)
-    return open(path, "rb")
-
-
-class _RemoteFile(io.RawIOBase):
-    """A file of tf.io.gfile as an unbuffered Python file."""
-
-    def __init__(self, path: str):
-        super().__init__()
-        self._file = remote(lambda gfile: gfile.GFile(path, "rb"))
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        data = remote(lambda _: self._file.read(len(buffer)))
-        buffer[: len(data)] = data
-        return len(data)
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        remote(lambda _: self._file.seek(offset, whence))
-        return self.tell()
-
-    def tell(self) -> int:
-        return remote(lambda _: self._file.tell())
+    return _on(path, lambda system: system.GFile(path, "rb"))
 
 
 def read_bytes(path: str) -> bytes:
@@ -186,8 +149,7 @@ def parse_json(content: str | bytes, source: str, kind: type = dict) -> Any:
       kind: what it must be: dict for an object, list for an array; object for any value.
 
     Raises:
-      UserError: it is not JSON, is nested too deeply, contains half a surrogate pair, which UTF-8 cannot encode, or is
-        of another kind.
+      UserError: it is not JSON, contains half a surrogate pair, which UTF-8 cannot encode, or is of another kind.
     """
     try:
         text = content.decode("utf-8-sig") if isinstance(content, bytes) else content
@@ -195,15 +157,10 @@ def parse_json(content: str | bytes, source: str, kind: type = dict) -> Any:
         if "\\ud" in text.lower():
             json.dumps(value, ensure_ascii=False).encode()
     except (RecursionError, ValueError) as error:
-        reason = {
-            RecursionError: "it is nested too deeply",
-            UnicodeEncodeError: "it has half a surrogate pair, \\ud800 to \\udfff",
-            UnicodeDecodeError: "it is not UTF-8",
-        }.get(type(error), first_line(error))
-        raise UserError(f"{source}: not usable as JSON ({reason})") from None
+        raise UserError(f"{source}: not usable as JSON ({first_line(error)})") from None
     if not isinstance(value, kind):
-        expected, actual = (_JSON_NAMES.get(type_, "number") for type_ in (kind, type(value)))
-        raise UserError(f"{source}: expected a JSON {expected}, got a JSON {actual}")
+        name = "object" if kind is dict else "array"
+        raise UserError(f"{source}: expected a JSON {name}, got {shortened(value)}")
     return value
 
 
@@ -293,16 +250,13 @@ def staged(folder: str) -> Iterator[str]:
                 for name in (*subfolders, *names):
                     sync(os.path.join(path, name))
         for name in sorted(names_in(staging), key=lambda name: name.endswith(".json")):
-            _move(os.path.join(staging, name), os.path.join(folder, name))
+            path, new_path = os.path.join(staging, name), os.path.join(folder, name)
+            if is_folder(new_path):
+                remove(new_path)
+            _on(path, lambda system: system.rename(path, new_path, overwrite=True))  # noqa: B023
         sync(folder)
     finally:
         remove(staging)
-
-
-def _move(path: str, new_path: str) -> None:
-    if is_folder(new_path):
-        remove(new_path)
-    _on(path, lambda system: system.rename(path, new_path, overwrite=True))
 
 
 def remove(path: str) -> None:
@@ -323,31 +277,24 @@ def sync(path: str) -> None:
     """Writes a local file, or the names in a folder, to the disk."""
     if "://" in path:
         return
-    # Some file systems do not sync folders, and a folder may be written and not be read.
-    is_optional = os.path.isdir(path or ".")
-    with contextlib.suppress(OSError) if is_optional else contextlib.nullcontext():
-        descriptor = os.open(path or ".", os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    descriptor = os.open(path or ".", os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 # --- File systems ---
 
 
-def remote(function: Callable[[Any], Any]) -> Any:
-    """Calls `function(tf.io.gfile)` and turns its errors into OSErrors."""
+def _on(path: str, function: Callable[[Any], Any]) -> Any:
+    """Calls `function` with the file system of the path; errors of a remote one become OSErrors."""
+    if "://" not in path:
+        return function(_LOCAL)
     import tensorflow as tf
 
     try:
         return function(tf.io.gfile)
     except tf.errors.OpError as error:
         is_missing = isinstance(error, tf.errors.NotFoundError)
-        number = errno.ENOENT if is_missing else errno.EIO
-        raise OSError(number, first_line(error)) from error
-
-
-def _on(path: str, function: Callable[[Any], Any]) -> Any:
-    """Calls `function` with the file system of the path."""
-    return remote(function) if "://" in path else function(_LOCAL)
+        raise OSError(errno.ENOENT if is_missing else errno.EIO, first_line(error)) from error

@@ -35,8 +35,6 @@ def locked(folder: str, flag: str = "output_dir", *, wait: bool = False) -> Iter
     if "://" in folder:
         yield
         return
-    if os.path.isfile(folder):
-        raise UserError(f"--{flag}={folder} is a file: choose a new or empty folder")
     path = os.path.join(os.path.realpath(folder), LOCK_FILE)
     lock = filelock.FileLock(path, is_singleton=True)
     if lock.is_locked:

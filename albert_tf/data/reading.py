@@ -28,7 +28,7 @@ def damaged_files(record_set: RecordSet, schema: Schema) -> list[str]:
     for path in record_set.files:
         count = 0
         try:
-            for record in tf.data.TFRecordDataset(path, record_set.compression):
+            for record in tf.data.TFRecordDataset(path):
                 parse(tf.constant([count], tf.int64), record[None])
                 count += 1
         except tf.errors.OpError as error:
@@ -50,7 +50,7 @@ def first_batches(
 
 def _ordered_records(record_set: RecordSet) -> tf.data.Dataset:
     """The numbers and serialized examples of the first epoch, in order."""
-    return tf.data.TFRecordDataset(list(record_set.files), record_set.compression).enumerate()
+    return tf.data.TFRecordDataset(list(record_set.files)).enumerate()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -188,7 +188,7 @@ def _endless_records(
     first_group, skipped = _locate(counts, reading, group_size, first_example)
 
     def file_records(path, first_number):
-        return tf.data.TFRecordDataset(path, record_set.compression).enumerate(first_number)
+        return tf.data.TFRecordDataset(path).enumerate(first_number)
 
     def group_records(group):
         epoch, group_of_epoch = group // groups_per_epoch, group % groups_per_epoch

@@ -4,10 +4,8 @@ import concurrent.futures
 import dataclasses
 import functools
 import glob
-import gzip
 import os
 import struct
-import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,7 +23,6 @@ from albert_tf.data.record_formats.base import (
 )
 from albert_tf.data.record_formats.full import pretraining_schema
 
-_GZIP_MAGIC = b"\x1f\x8b"
 _FILES_EXAMINED_TOGETHER = 16
 
 
@@ -36,7 +33,6 @@ class RecordSet:
     files: tuple[str, ...]  # paths
     counts: tuple[int, ...]  # number of records in each file
     num_examples: int  # in all files
-    compression: str  # "" or "GZIP"
     metadata: Metadata  # content of metadata.json; empty for files made by the original's script
 
     @property
@@ -104,17 +100,14 @@ def find_records(patterns: str, flag: str) -> RecordSet:
     # A remote file answers slowly, but many can be read in parallel.
     with concurrent.futures.ThreadPoolExecutor(_FILES_EXAMINED_TOGETHER) as pool:
         listed = [shards.get(path) for path in found]
-        examined = list(pool.map(functools.partial(_examine, flag), found, listed))
-    counts, kinds = zip(*examined, strict=True)
-    if len(set(kinds)) > 1:
-        raise UserError(f"--{flag}: compressed and uncompressed files are mixed; give one kind")
+        counts = tuple(pool.map(functools.partial(_num_records, flag), found, listed))
     if not sum(counts):
         raise UserError(f"--{flag}={patterns}: the files hold no records")
     examples = [
         shard["examples"] if shard else count for shard, count in zip(listed, counts, strict=True)
     ]
     metadata = _common_metadata(list(metadata_of.values()), flag)
-    return RecordSet(tuple(found), counts, sum(examples), "GZIP" if kinds[0] else "", metadata)
+    return RecordSet(tuple(found), counts, sum(examples), metadata)
 
 
 def _expand(pattern: str) -> list[str]:
@@ -161,50 +154,43 @@ def _common_metadata(folders: Sequence[Metadata], flag: str) -> dict[str, Any]:
     return {**first, "counts": counts}
 
 
-def _examine(flag: str, path: str, shard: Mapping | None) -> tuple[int, bool]:
-    """Number of records in a file, from its metadata or by counting its frames, and whether it is compressed."""
-    if file_system.is_folder(path):
-        raise UserError(f"--{flag}: {path} is a folder; expected TFRecord files")
+def _num_records(flag: str, path: str, shard: Mapping | None) -> int:
+    """Number of records in a file, from its metadata or by counting its frames."""
+    status = file_system.status(path)
+    if not status or file_system.is_folder(path):
+        raise UserError(f"--{flag}: {path} is no file; expected TFRecord files")
+    if not shard:
+        return _count_frames(flag, path, status.length)
+    if status.length != shard["bytes"]:
+        raise UserError(
+            f"--{flag}: {path} has {status.length} bytes, but {METADATA_FILE} lists {shard['bytes']}: truncated or"
+            " changed; copy or make it again"
+        )
+    return shard["records"]
+
+
+def _count_frames(flag: str, path: str, size: int) -> int:
+    """Counts TFRecord frames: length (8 bytes), its checksum (4), data, its checksum (4)."""
+    count = position = 0
     with (
         file_system.errors_named(f"--{flag}: {path}", "read"),
         file_system.open_binary(path) as file,
     ):
-        is_gzip = file.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
-        size = file.seek(0, os.SEEK_END)
-        file.seek(0)
-        if shard and size != shard["bytes"]:
-            raise UserError(
-                f"--{flag}: {path} has {size} bytes, but {METADATA_FILE} lists {shard['bytes']}: truncated or changed;"
-                " copy or make it again"
-            )
-        if shard:
-            return shard["records"], is_gzip
-        try:
-            content = gzip.GzipFile(fileobj=file) if is_gzip else file
-            return _count_frames(content, None if is_gzip else size), is_gzip
-        except (EOFError, OSError, ValueError, zlib.error) as error:
-            reason = first_line(error)
-            raise UserError(
-                f"--{flag}: {path} is not a complete TFRecord file ({reason})"
-            ) from None
-
-
-def _count_frames(file, size: int | None) -> int:
-    """Counts TFRecord frames: length (8 bytes), its checksum (4), data, its checksum (4)."""
-    count = position = 0
-    while header := file.read(12):
-        length = struct.unpack("<Q", header[:8])[0] if len(header) == 12 else None
-        if length is None or (size is not None and position + 16 + length > size):
-            raise ValueError(f"record {count} at byte {position} does not end inside the file")
-        position += 16 + length
-        file.seek(position)
-        count += 1
+        while header := file.read(12):
+            length = struct.unpack("<Q", header[:8])[0] if len(header) == 12 else size
+            position += 16 + length
+            if position > size:
+                raise UserError(
+                    f"--{flag}: {path} is not a complete TFRecord file: record {count} does not end inside it"
+                )
+            file.seek(position)
+            count += 1
     return count
 
 
 def feature_lengths(record_set: RecordSet, flag: str) -> dict[str, int]:
     """Number of values of every feature of the first record."""
-    dataset = tf.data.TFRecordDataset(record_set.files[0], record_set.compression)
+    dataset = tf.data.TFRecordDataset(record_set.files[0])
     try:
         example = tf.train.Example.FromString(next(iter(dataset)).numpy())
     except Exception as error:  # DecodeError of protobuf, DataLossError of TensorFlow

@@ -3,11 +3,9 @@
 A run that was killed is resumed from its newest checkpoint; lines of later steps are deleted from the logs.
 """
 
-import dataclasses
 import functools
 import json
 import os
-import uuid
 from collections.abc import Mapping
 from contextlib import AbstractContextManager as ContextManager
 from typing import Any, NoReturn
@@ -19,15 +17,13 @@ from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings
 from albert_tf.training.optimizers import has_same_rates
 from albert_tf.training.settings import RunConfig
-from albert_tf.training.trackers import Tracker, tracker
 
 CONFIG_FILE, RESULTS_FILE = "config.json", "results.json"
 METRICS_FILE, EVAL_METRICS_FILE = "metrics.jsonl", "eval_metrics.jsonl"
 CHECKPOINTS, BEST = "checkpoints", "checkpoints/best"
 MODEL = "model"
 OTHER_DATA = "other_data"  # has a folder for the results of each file that is not the run's own
-_EVAL_DATA, _RUN_ID = "eval_data", "run_id"  # in config.json: data of the evaluations; for trackers
-_LOGS = (METRICS_FILE, EVAL_METRICS_FILE)
+_EVAL_DATA = "eval_data"  # in config.json: the data that the best checkpoint was chosen by
 
 
 def writing(output_dir: str) -> ContextManager[None]:
@@ -62,21 +58,17 @@ class RunFolder:
         is_chief: bool,
         data: Mapping[str, Mapping[str, str]] | None = None,
     ):
-        self.path = config.output_dir
-        self.is_chief = is_chief
-        self.data = data or {}
+        self.path, self.is_chief, self.data = config.output_dir, is_chief, data or {}
         self._config, self._settings = config, settings
         self._values = {
             group: values.to_dict() if isinstance(values, Settings) else values
             for group, values in settings.items()
         }
-        self._tracker: Tracker | None = None
         self._summary_writers: dict[str, Any] = {}
         recorded = self._read_settings()
         # A training without a checkpoint starts again, with any settings.
-        self._has_checkpoint = bool(run_files.checkpoints(self.file(CHECKPOINTS)))
-        is_continued = self._has_checkpoint or not config.do_train
-        self._is_resumed = bool(recorded) and is_continued
+        self._newest = run_files.checkpoints(self.file(CHECKPOINTS))[-1:]
+        self._is_resumed = bool(recorded and (self._newest or not config.do_train))
         self._recorded = recorded if self._is_resumed else {}
         self._eval_data = self._recorded.get(_EVAL_DATA, {})
         if self._is_resumed:
@@ -86,24 +78,21 @@ class RunFolder:
         """The content of config.json; empty if there is no run and no other file."""
 
         def refuse(reason: str) -> NoReturn:
+            reason = f"contains files that do not belong to a run ({reason})"
             raise UserError(f"--output_dir={self.path} {reason}: choose a new or empty folder")
 
-        if not files.exists(self.path):
-            return {}
-        if not files.is_folder(self.path):
-            refuse("is a file")
         path = self.file(CONFIG_FILE)
         if not files.exists(path):
-            if self.is_chief and files.names_in(self.path):
-                refuse(f"contains files that do not belong to a run (no {CONFIG_FILE})")
+            if self.is_chief and files.exists(self.path) and files.names_in(self.path):
+                refuse(f"no {CONFIG_FILE}")
             return {}
         recorded = files.read_json(path)
         if not {"run", "optimizer"} <= recorded.keys():  # a model's folder has a config.json, too
-            refuse(f"contains files that do not belong to a run ({CONFIG_FILE} is not a run's)")
+            refuse(f"{CONFIG_FILE} is not a run's")
         return recorded
 
     def _check_same_run(self) -> None:
-        """Compares the settings with those that an earlier process recorded; a missing one had its default."""
+        """Compares settings and evaluation data with those that an earlier process recorded."""
         may_differ: set[str] = set()
         for values in self._settings.values():
             if isinstance(values, Settings):
@@ -111,46 +100,29 @@ class RunFolder:
         if not self._config.do_train:  # only the model must be the same, except its dropout rates
             groups = self._values.items()
             may_differ.update(*(values for group, values in groups if group != "model"))
-            may_differ -= set() if self._has_checkpoint else {"init_checkpoint"}
-        self._check_eval_data()
-        steps_hint = self._check_num_steps(may_differ)
-        for group, values in self._values.items():
-            old_values = {**_defaults(self._settings[group]), **self._recorded.get(group, {})}
-            for name, value in values.items():
-                old_value = old_values.get(name)
-                is_new = name not in self._recorded.get(group, {})
-                # The task has replaced a default of None.
-                if name in may_differ or (is_new and old_value is None) or old_value == value:
-                    continue
-                raise UserError(
-                    f"--output_dir={self.path} contains a run with {name}={old_value!r}, not {value!r}:"
-                    " choose another folder, or delete it"
-                    f"{steps_hint if name == 'num_train_steps' else ''}"
-                )
-
-    def _check_num_steps(self, may_differ: set[str]) -> str:
-        """Lets --num_train_steps differ if no update so far would have had another learning rate; otherwise, a hint."""
-        optimizer = self._settings["optimizer"]
-        old = self._recorded["optimizer"].get("num_train_steps", optimizer.num_train_steps)
-        newest = run_files.checkpoints(self.file(CHECKPOINTS))[-1:]
-        if not newest or old == optimizer.num_train_steps:
-            return ""
-        step = int(newest[0].rpartition("-")[2])
-        if has_same_rates(optimizer, old, step):
+            may_differ -= set() if self._newest else {"init_checkpoint"}
+        elif self._has_same_rates():
             may_differ.add("num_train_steps")
-        return (
-            "; the learning rate depends on it, except with --num_cooldown_steps before their start, or --poly_power=0."
-            f" To finish now: --num_train_steps={old} --stop_after_steps={step}"
-        )
-
-    def _check_eval_data(self) -> None:
-        """Checks that a training is not continued with other evaluation data than its best checkpoint was chosen by."""
-        own, current = self._eval_data, self.data.get("eval") or {}
+        for group, values in self._values.items():
+            old_values = self._recorded.get(group, {})
+            for name, value in values.items():
+                if name not in may_differ and value != (old := old_values.get(name)):
+                    raise UserError(
+                        f"--output_dir={self.path} contains a run with {name}={old!r}, not {value!r}:"
+                        " choose another folder, or delete it"
+                    )
+        own, current = self._eval_data, self.data.get("eval")
         if self._config.do_train and own and current and own["sha256"] != current["sha256"]:
             raise UserError(
                 f"--output_dir={self.path} contains a run that is evaluated with {own['file']}, not with the data in"
                 f" {current['file']}: choose another folder, or evaluate the run with --do_train=false"
             )
+
+    def _has_same_rates(self) -> bool:
+        """Whether no update so far would have had another learning rate with this --num_train_steps."""
+        step = int(self._newest[0].rpartition("-")[2])
+        old = self._recorded["optimizer"]["num_train_steps"]
+        return has_same_rates(self._settings["optimizer"], old, step)
 
     @functools.cached_property
     def places(self) -> Mapping[str, str]:
@@ -172,27 +144,18 @@ class RunFolder:
         }
 
     def open(self) -> None:
-        """Creates the folder and writes config.json.
-
-        An evaluation does not change the config.json of a run.
-        """
+        """Creates the folder and writes config.json; an evaluation does not change that of a run."""
         if not self.is_chief:
             return
-        run_id = self._recorded.get(_RUN_ID) or uuid.uuid4().hex
         with self.writing():
-            # Files of a run that was killed before its first checkpoint do not belong to this run.
-            names: tuple[str, ...] = ()
             if self._config.do_train and not self._is_resumed:
-                names = (RESULTS_FILE, BEST)
-            for name in names:
-                files.remove(self.file(name))
+                # Files of a run that was killed before its first checkpoint do not belong to this run.
+                for name in (RESULTS_FILE, BEST):
+                    files.remove(self.file(name))
             files.make_folder(self.path)
             if self._config.do_train or not self._is_resumed:
                 eval_data = self._eval_data or self.data.get("eval", {})
-                own = {**self._values, _EVAL_DATA: eval_data, _RUN_ID: run_id}
-                self.write_json(CONFIG_FILE, own)
-        if kind := self._config.log_to:
-            self._tracker = tracker(kind, self.path, run_id, self._values)
+                self.write_json(CONFIG_FILE, {**self._values, _EVAL_DATA: eval_data})
 
     def file(self, name: str) -> str:
         """The path of a file of the run."""
@@ -240,18 +203,19 @@ class RunFolder:
         Returns:
           The remaining lines of the evaluations by step.
         """
-        remaining = {name: self.read_lines(name, step) if step else [] for name in _LOGS}
+        remaining = {
+            name: self.read_lines(name, step) if step else []
+            for name in (METRICS_FILE, EVAL_METRICS_FILE)
+        }
         for name, lines in remaining.items():
             if self.is_chief and files.exists(self.file(name)):
                 write_files(self.path, {name: "".join(json.dumps(line) + "\n" for line in lines)})
         return {values.pop("step"): values for values in remaining[EVAL_METRICS_FILE]}
 
     def write_summaries(self, name: str, step: int, values: Mapping[str, float]) -> None:
-        """Adds values to the curves of this name ("train" or "eval"), in TensorBoard and the tracker of --log_to."""
+        """Adds values to the curves of this name ("train" or "eval"), in TensorBoard."""
         if not self.is_chief:
             return
-        if self._tracker:
-            self._tracker(name, step, values)
         with self.writing():
             if name not in self._summary_writers:
                 self._summary_writers[name] = tf.summary.create_file_writer(self.file(name))
@@ -259,10 +223,3 @@ class RunFolder:
                 for key in values.keys() - {"step"}:
                     tf.summary.scalar(key, values[key], step=step)
                 self._summary_writers[name].flush()
-
-
-def _defaults(settings: Settings | Mapping) -> dict[str, Any]:
-    """The defaults of settings; empty for a description of data."""
-    if not isinstance(settings, Settings):
-        return {}
-    return {field.name: field.default for field in dataclasses.fields(settings)}

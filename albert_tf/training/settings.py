@@ -1,7 +1,6 @@
 """Settings of the optimizer and of a run: devices, batches, intervals; for any task."""
 
 import dataclasses
-import importlib.util
 import math
 import re
 from typing import Any, ClassVar
@@ -168,12 +167,6 @@ class RunConfig(Settings):
     log_every_steps: int = setting(
         100, "Training steps between two lines of metrics.jsonl.", **_COUNT
     )
-    log_to: str = setting(
-        "",
-        "Tracker of experiments that also gets the lines of the logs: Weights & Biases or MLflow, if installed.",
-        choices=("", "wandb", "mlflow"),
-        **_SAME,
-    )
     save_checkpoints_steps: int = setting(5000, "Training steps between two checkpoints.", **_COUNT)
     keep_checkpoint_max: int = setting(
         5, "Number of checkpoints that are kept, besides the best one.", **_COUNT
@@ -235,9 +228,6 @@ class RunConfig(Settings):
         if self.warm_start_from_shallower and not self.init_checkpoint:
             reason = "needs --init_checkpoint, the shallower model to start from"
             self.refuse("warm_start_from_shallower", reason)
-        if self.log_to and not importlib.util.find_spec(self.log_to):
-            package = self.log_to
-            self.refuse("log_to", f"={package} needs the package {package}: pip install {package}")
         if self.train_minutes and self.deterministic:
             reason = "and --deterministic contradict each other: the learning rate would follow the clock"
             self.refuse("train_minutes", reason)

@@ -67,7 +67,7 @@ def test_workers_with_own_files_read_different_examples(numbered):
 
 
 def test_workers_of_a_single_file_take_turns_in_one_stream(numbered):
-    one = RecordSet(numbered.files[3:4], numbered.counts[3:4], 0, "", {})
+    one = RecordSet(numbered.files[3:4], numbered.counts[3:4], 0, {})
     contexts = [tf.distribute.InputContext(2, index, 4) for index in range(2)]  # two devices each
     for first in (0, 3):
         whole = read(one, 6, batch=8, first_step=first).reshape(6, 2, 4)

@@ -3,7 +3,6 @@
 Covers: pretraining/plan.py, pretraining/run.py, pretraining/settings.py, pretraining/shards.py.
 """
 
-import gzip
 import json
 import pathlib
 import subprocess
@@ -56,7 +55,7 @@ def metadata_of(folder):
     return json.loads((folder / "metadata.json").read_text())
 
 
-def read(folder, max_seq_length=64, num_slots=10, compression=""):
+def read(folder, max_seq_length=64, num_slots=10):
     """All features, read as the original's training script does: name -> [examples, values]."""
     int64 = {
         **dict.fromkeys(
@@ -68,7 +67,7 @@ def read(folder, max_seq_length=64, num_slots=10, compression=""):
     schema = {name: tf.io.FixedLenFeature([size], tf.int64) for name, size in int64.items()}
     schema["masked_lm_weights"] = tf.io.FixedLenFeature([num_slots], tf.float32)
     files = [str(path) for path in records_of(folder)]
-    records = list(tf.data.TFRecordDataset(files, compression).as_numpy_iterator())
+    records = list(tf.data.TFRecordDataset(files).as_numpy_iterator())
     return {name: values.numpy() for name, values in tf.io.parse_example(records, schema).items()}
 
 
@@ -127,7 +126,7 @@ def test_metadata_counts_what_the_records_hold(make, text_file, spm_model_file):
     assert metadata["spm_sha256"] == tokenizer.sha256 and metadata["vocab_size"] == 200
     assert metadata["max_seq_length"] == 64 and metadata["max_predictions_per_seq"] == 10
     assert metadata["sentence_task"] == "sop" and metadata["do_permutation"] is False
-    assert metadata["compression"] == "none" and metadata["record_format"] == "full"
+    assert metadata["record_format"] == "full"
     assert metadata["masking"] == "static" and "vocabulary" not in metadata
     names = [f"pretraining-{shard:05d}-of-00003.tfrecord" for shard in range(3)]
     assert [shard["file"] for shard in metadata["shards"]] == names
@@ -245,17 +244,15 @@ def test_many_blocks_and_parts_hold_the_same_documents(make, monkeypatch):
     monkeypatch.setattr(blocks, "BLOCK_BYTES", 2000)
     monkeypatch.setattr(plan, "PART_BYTES", 40_000)
     monkeypatch.setattr(plan, "UNITS_OF_PART", 3)
-    folder = make("blocks", num_shards=2, dupe_factor=5, compression="gzip")
+    folder = make("blocks", num_shards=2, dupe_factor=5)
     metadata = metadata_of(folder)
     assert metadata["counts"]["blocks"] > 10
     for key in ("documents", "sentences", "tokens"):
         assert metadata["counts"][key] == whole[key]
-    features = read(folder, compression="GZIP")
+    features = read(folder)
     assert len(features["input_ids"]) == metadata["counts"]["examples"]
-    assert all(path.name.endswith(".tfrecord.gz") for path in records_of(folder))
     sizes = [shard["examples"] for shard in metadata["shards"]]
     assert max(sizes) < 1.3 * min(sizes)
-    assert gzip.decompress(records_of(folder)[0].read_bytes())
 
 
 def test_counts_of_joined_parts_may_be_zero(make, monkeypatch):

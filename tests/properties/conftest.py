@@ -1,15 +1,14 @@
-"""Settings of Hypothesis: few examples, the same in every run; many with ALBERT_TEST_FAULTS=all."""
+"""Settings of Hypothesis: few examples, the same in every run."""
 
 import hypothesis
 import pytest
 
 from albert_tf.text.tokenizer import Tokenizer
-from tests.helpers import TRIES_ALL
 from tests.text.texts import train_with_digits
 
 hypothesis.settings.register_profile(
     "properties",
-    max_examples=1000 if TRIES_ALL else 25,
+    max_examples=25,
     derandomize=True,
     database=None,
     deadline=None,  # the first example compiles

@@ -1,6 +1,5 @@
 """Sentence pairs, masks and records of random documents: the rules that hold for all of them."""
 
-import gzip
 import pathlib
 
 import numpy as np
@@ -218,15 +217,14 @@ def test_all_formats_of_records_give_the_same_features(rows, vocabulary, setting
         np.testing.assert_array_equal(restored, rows.input_ids)
 
 
-@pytest.fixture(scope="session", params=["", "GZIP"], ids=["plain", "gzip"])
-def read(request, tmp_path_factory):
+@pytest.fixture(scope="session")
+def read(tmp_path_factory):
     """A function that gives the examples that TensorFlow finds in the bytes of records, in a file."""
     path: pathlib.Path = tmp_path_factory.mktemp("records") / "a.tfrecord"
 
     def serialized(data: np.ndarray) -> tf.Tensor:
-        content = data.tobytes()
-        path.write_bytes(gzip.compress(content) if request.param else content)
-        dataset = tf.data.TFRecordDataset(str(path), request.param)
+        path.write_bytes(data.tobytes())
+        dataset = tf.data.TFRecordDataset(str(path))
         return tf.constant(list(dataset.as_numpy_iterator()))
 
     return serialized

@@ -225,12 +225,10 @@ def test_a_run_with_a_constant_rate_is_lengthened(pretrain, eager):
     assert json.loads((longer / "config.json").read_text())["optimizer"]["num_train_steps"] == 5
 
 
-def test_another_length_is_rejected_with_how_to_finish_now(pretrain, eager):
+def test_another_length_is_rejected(pretrain, eager):
     pretrain("--num_train_steps=40", "--stop_after_steps=3")
-    with pytest.raises(UserError, match="num_train_steps=40, not 20.* To finish now: ") as error:
+    with pytest.raises(UserError, match="num_train_steps=40, not 20"):
         pretrain("--num_train_steps=20")
-    folder = pretrain(*str(error.value).partition("To finish now: ")[2].split())
-    assert len(logged(folder)) == 3
 
 
 def test_the_schedule_follows_the_clock_and_the_used_time_is_resumed(

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.helpers import pretrain_here, random_features, write_records
-from tests.tasks.test_finetuning import contents, results_of
+from tests.tasks.test_finetuning import contents
 
 pytestmark = [
     pytest.mark.usefixtures("eagerly"),
@@ -23,5 +23,6 @@ def test_pretraining_keeps_the_results_of_its_own_file(records_file, config_file
     pretrain_here("--do_train=false", f"--eval_file={other}", *flags)
     assert contents(tmp_path / "run") == before
     (place,) = (tmp_path / "run" / "other_data").iterdir()
-    assert results_of(place)["data"]["eval"]["file"] == str(other)
-    assert results_of(place)["eval"] != json.loads(before["results.json"])["eval"]
+    results = json.loads((place / "results.json").read_text())
+    assert results["data"]["eval"]["file"] == str(other)
+    assert results["eval"] != json.loads(before["results.json"])["eval"]

@@ -32,8 +32,8 @@ OTHER = {
 }
 # These run graphs; the others run operation by operation, which saves the time of tracing.
 AS_GRAPHS = {"distribution_strategy", "jit_compile"}
-# Places of files and machines, what is done with the model, and a tracker that also gets the log.
-OF_ANOTHER_KIND = {"output_dir", "init_checkpoint", "tpu_name", "do_train", "log_to"}
+# Places of files and machines, and what is done with the model.
+OF_ANOTHER_KIND = {"output_dir", "init_checkpoint", "tpu_name", "do_train"}
 OF_ANOTHER_KIND |= {"spm_model_file", "vocab_file", "albert_config_file", "input_file", "eval_file"}
 
 

@@ -109,7 +109,6 @@ class PretrainingDataSettings(VocabularySettings, TextSettings):
         minimum=0,
         maximum=MAX_SHARDS,
     )
-    compression: str = setting("none", "Compression of the records.", choices=("none", "gzip"))
     invalid_utf8: str = invalid_utf8_setting()
     num_workers: int | None = num_workers_setting()
     runner: str = setting(
@@ -187,8 +186,7 @@ class PretrainingDataSettings(VocabularySettings, TextSettings):
         """The path of a shard."""
         if self.output_files:
             return self.output_files[index]
-        suffix = ".gz" if self.compression == "gzip" else ""
-        name = f"pretraining-{index:05d}-of-{num_shards:05d}.tfrecord{suffix}"
+        name = f"pretraining-{index:05d}-of-{num_shards:05d}.tfrecord"
         return os.path.join(self.output_dir, name)
 
 

@@ -6,7 +6,6 @@ number of workers or their speed.
 
 import itertools
 import os
-import zlib
 from typing import Any
 
 import numpy as np
@@ -58,7 +57,7 @@ def make_shard(job: Job, planned: tuple[Plan, int]) -> dict[str, Any]:
     if not counts:
         counts = {}
         with writing(job, path, counts) as output:
-            for part in plan.parts_of(shard):  # both TFRecord and gzip files may be joined
+            for part in plan.parts_of(shard):
                 _write_part(job, plan, part, output, counts)
     return {**counts, "file": os.path.basename(path)}
 
@@ -74,15 +73,12 @@ def _write_part(
     row_seed = combine_seeds(settings.random_seed, part, 2)
     by_row, per_row = record_format.rows(lengths, settings.max_seq_length, row_seed)
     order, ends = order[by_row], np.cumsum(per_row)
-    compressor = zlib.compressobj(wbits=31) if settings.compression == "gzip" else None
     for first_row in range(0, len(per_row), BATCH_RECORDS):
         rows = slice(first_row, first_row + BATCH_RECORDS)
         chosen = order[ends[first_row] - per_row[first_row] : ends[rows][-1]]
         records, made = _encode(job, ids, pairs[chosen], seeds[chosen], per_row[rows])
-        output.write(compressor.compress(records) if compressor else records)
+        output.write(records)
         add_counts(counts, made)
-    if compressor:
-        output.write(compressor.flush())
 
 
 def _encode(
