@@ -104,9 +104,10 @@ class RunFolder:
         elif self._has_same_rates():
             may_differ.add("num_train_steps")
         for group, values in self._values.items():
-            old_values = self._recorded.get(group, {})
+            recorded = self._recorded.get(group, {})
             for name, value in values.items():
-                if name not in may_differ and value != (old := old_values.get(name)):
+                old = recorded.get(name, _default(self._settings[group], name, value))
+                if name not in may_differ and value != old:
                     raise UserError(
                         f"--output_dir={self.path} contains a run with {name}={old!r}, not {value!r}:"
                         " choose another folder, or delete it"
@@ -121,8 +122,9 @@ class RunFolder:
     def _has_same_rates(self) -> bool:
         """Whether no update so far would have had another learning rate with this --num_train_steps."""
         step = int(self._newest[0].rpartition("-")[2])
-        old = self._recorded["optimizer"]["num_train_steps"]
-        return has_same_rates(self._settings["optimizer"], old, step)
+        optimizer = self._settings["optimizer"]
+        old = self._recorded["optimizer"].get("num_train_steps", optimizer.num_train_steps)
+        return has_same_rates(optimizer, old, step)
 
     @functools.cached_property
     def places(self) -> Mapping[str, str]:
@@ -223,3 +225,9 @@ class RunFolder:
                 for key in values.keys() - {"step"}:
                     tf.summary.scalar(key, values[key], step=step)
                 self._summary_writers[name].flush()
+
+
+def _default(settings: Settings | Mapping, name: str, value: Any) -> Any:
+    """What a run had of a setting that is newer: its default, or the present value if a task replaces that of None."""
+    default = getattr(type(settings), name, None) if isinstance(settings, Settings) else None
+    return value if default is None else default

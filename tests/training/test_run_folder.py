@@ -83,3 +83,10 @@ def test_a_run_without_a_checkpoint_starts_again_with_other_settings(tmp_path):
     open_folder(tmp_path)
     open_folder(tmp_path, poly_power=2.0)
     assert json.loads((tmp_path / "config.json").read_text())["optimizer"]["poly_power"] == 2.0
+
+
+def test_a_setting_that_is_newer_than_a_run_had_its_default(run):
+    path = run(lambda recorded: recorded["optimizer"].pop("num_warmup_steps"))
+    with pytest.raises(UserError, match="contains a run with num_warmup_steps=3125, not 7"):
+        open_folder(path, num_warmup_steps=7)
+    open_folder(path)
