@@ -94,7 +94,7 @@ def test_the_program_prints_the_error_of_each_layer(tiny_pretrained, tmp_path, c
     )
     table = capsys.readouterr().out.split("hidden state")[1]
     errors = [float(line.split()[-1]) for line in table.splitlines()[1:]]
-    assert len(errors) == 4 and 0 < errors[0] < 1 and min(errors) > 0
+    assert len(errors) == 2 and min(errors) > 0
 
 
 def test_the_error_of_a_layer_is_relative_to_the_variance():

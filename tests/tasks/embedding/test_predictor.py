@@ -154,7 +154,7 @@ def test_the_program_answers_lines(folder, corpus, monkeypatch, capsys):
     monkeypatch.setattr("albert_tf.predict._reconfigure", lambda *_, **__: None)
     search.main(search.SearchSettings(model=str(folder), corpus=str(table), text_column="text"))
     first, second = map(json.loads, capsys.readouterr().out.splitlines()[-2:])
-    assert first["results"][0]["text"] == "a dog" and first["results"][0]["line"] == 3
+    assert first["results"][0]["text"] == "a dog" and first["results"][0]["line"] == 2
     assert second["id"] == 7 and len(second["results"]) == 2
 
 
