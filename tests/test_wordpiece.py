@@ -187,13 +187,7 @@ def test_entities_are_cut_from_the_text(chain, tmp_path):
     files = (f"--train_file={path}", f"--eval_file={path}", "--word_separator=none")
     folder = chain.fine_tune("tagger", *files, "--doc_stride=9")
     answers = load_predictor(folder).predict(CONTEXTS)
-    loaded = tf.saved_model.load(export_model(folder, str(tmp_path)))
-    found = loaded.signatures["serving_default"](texts=tf.constant(CONTEXTS))
-    for place, (context, answer) in enumerate(zip(CONTEXTS, answers, strict=True)):
+    for context, answer in zip(CONTEXTS, answers, strict=True):
         entities = answer["entities"]
         assert all(row["text"] == context[row["start"] : row["end"]] for row in entities)
-        columns = [found[name].numpy()[place] for name in ("label", "start", "end")]
-        spans = [(label.decode(), *span) for label, *span in zip(*columns, strict=True)]
-        spans = spans[: found["count"].numpy()[place]]
-        assert spans == [(row["label"], row["start"], row["end"]) for row in entities]
     assert any(answer["entities"] for answer in answers)

@@ -85,7 +85,7 @@ def test_tagged_words_are_read_as_they_are(folder, sentences, end, bom):
     lines = ["\t".join(row) for sentence in sentences for row in [*sentence, ()]]
     path = write(folder / "words.conll", "\ufeff" * bom + end.join(lines))
     file = conll.read_tagged(path, need_tags=True, **COLUMNS)
-    expected = [[word.strip() for word, _ in sentence] for sentence in sentences]
+    expected = [[word.strip(conll._BLANKS) for word, _ in sentence] for sentence in sentences]
     assert [list(sentence.words) for sentence in file.sentences] == expected
     tags = [entities.to_iob2([tag for _, tag in sentence]) for sentence in sentences]
     assert [list(row) for row in file.tags] == tags

@@ -111,7 +111,7 @@ def pretrain(records_file, config_file, tmp_path):
 @pytest.mark.parametrize(
     "flags",
     [
-        ("--distribution_strategy=mirrored"),
+        ("--distribution_strategy=mirrored",),
         ("--gradient_accumulation_steps=3",),
         pytest.param(("--recompute_activations",), marks=pytest.mark.slow),
         pytest.param(("--jit_compile=on",), marks=pytest.mark.slow),

@@ -107,7 +107,7 @@ def kept_lengths(
 
 def join_questions_and_options(questions: tf.Tensor, options: tf.Tensor) -> tf.Tensor:
     """`passages.join_question_and_option` for many, strings [B]."""
-    parts = tf.strings.split(questions, "_")
+    parts = tf.strings.split(tf.strings.regex_replace(questions, "_+", "_"), "_")
     is_last = tf.ragged.range(parts.row_lengths())[:, ::-1].flat_values == 0
     behind = tf.where(is_last, "", tf.gather(options, parts.value_rowids()))
     filled = tf.strings.reduce_join(parts.with_flat_values(parts.flat_values + behind), axis=-1)
