@@ -149,10 +149,11 @@ def test_a_reranker_orders_the_best(embedder, reranker, corpus):
 def test_the_program_answers_lines(folder, corpus, monkeypatch, capsys):
     table = corpus.with_suffix(".csv")
     table.write_text('id,text\n1,"the red, red house"\n2,a dog\n')
-    stdin = io.TextIOWrapper(io.BytesIO(b'a dog\n{"query": "house", "id": 7}\n'))
+    stdin = io.TextIOWrapper(io.BytesIO(b'"a dog"\n{"query": "house", "id": 7}\n'))
     monkeypatch.setattr("sys.stdin", stdin)
     monkeypatch.setattr("albert_tf.predict._reconfigure", lambda *_, **__: None)
-    search.main(search.SearchSettings(model=str(folder), corpus=str(table), text_column="text"))
+    own = {"text_column": "text", "input_format": "json"}
+    search.main(search.SearchSettings(model=str(folder), corpus=str(table), **own))
     first, second = map(json.loads, capsys.readouterr().out.splitlines()[-2:])
     assert first["results"][0]["text"] == "a dog" and first["results"][0]["line"] == 2
     assert second["id"] == 7 and len(second["results"]) == 2
