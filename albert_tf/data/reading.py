@@ -6,7 +6,7 @@ numbers for a record, such as those for its masks, are a function of this number
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -19,6 +19,12 @@ from albert_tf.data.record_set import RecordSet
 EXAMPLE_WEIGHTS = "example_weights"
 EVALUATION_SEED = 0  # seed of masks drawn while reading: every run evaluates the same masks
 _FILES_READ_TOGETHER = 16
+
+
+def example_weights(features: Mapping[str, tf.Tensor]) -> tf.Tensor:
+    """float32 [B]: 0 for examples that only pad an evaluation's batch."""
+    ones = tf.ones(tf.shape(features["input_ids"])[:1])
+    return features.get(EXAMPLE_WEIGHTS, ones)
 
 
 def damaged_files(record_set: RecordSet, schema: Schema) -> list[str]:

@@ -144,6 +144,14 @@ def read_lines(path: str, source: str, *, empty_rows: bool = False) -> list[str]
     return lines
 
 
+def read_texts(patterns: str, source: str) -> list[str]:
+    """The lines that are not blank of a file, of the files of a glob, or of several of these, separated by commas."""
+    lines = (line.strip() for path in _paths(patterns) for line in read_lines(path, source))
+    if not (texts := [line for line in lines if line]):
+        raise UserError(f"{source}: contains no text")
+    return texts
+
+
 def cell(value: Any) -> Cell:
     """A value of JSON, Arrow or pandas as text, or as a list of texts; an object is an error."""
     if isinstance(value, str):

@@ -16,7 +16,7 @@ from albert_tf.core.settings import Settings
 from albert_tf.data.answer_tables import answer_table
 from albert_tf.data.datasets import TableData
 from albert_tf.data.feature_table import FeatureTable, lengths_to_pad_to
-from albert_tf.data.reading import EXAMPLE_WEIGHTS
+from albert_tf.data.reading import example_weights
 from albert_tf.formats import depth, pretrained
 from albert_tf.formats.tokenizer_files import vocabulary_files
 from albert_tf.formats.weights import POOLER
@@ -362,12 +362,6 @@ class LabelTask(FineTuningTask):
             for answer, row in zip(answers, probabilities, strict=True)
         ]
         return self._answer_files(rows, members)
-
-
-def example_weights(features: Features) -> tf.Tensor:
-    """float32 [B]: 0 for examples that only pad an evaluation's batch."""
-    ones = tf.ones(tf.shape(features["input_ids"])[:1])
-    return features.get(EXAMPLE_WEIGHTS, ones)
 
 
 def majority_share(labels: np.ndarray) -> float:

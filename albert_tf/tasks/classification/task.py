@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.data.reading import EXAMPLE_WEIGHTS
+from albert_tf.data.reading import EXAMPLE_WEIGHTS, example_weights
 from albert_tf.formats.description import THRESHOLDS
 from albert_tf.model.heads import AlbertForSequenceClassification
 from albert_tf.tasks import metrics
@@ -19,7 +19,6 @@ from albert_tf.tasks.finetuning import (
     FineTuningTask,
     LabelTask,
     averaged,
-    example_weights,
     majority_share,
 )
 from albert_tf.tasks.settings import FineTuningRunConfig

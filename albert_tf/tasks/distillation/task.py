@@ -6,19 +6,18 @@ hidden states of the student, the embeddings included.
 """
 
 import functools
-import gzip
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.core import files
 from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings
 from albert_tf.data.datasets import TableData
 from albert_tf.data.feature_table import FeatureTable, lengths_to_pad_to
-from albert_tf.data.reading import EXAMPLE_WEIGHTS
+from albert_tf.data.reading import example_weights
+from albert_tf.data.tables import read_texts
 from albert_tf.formats import pretrained
 from albert_tf.formats.folding import matched_layers
 from albert_tf.formats.tokenizer_files import vocabulary_files
@@ -103,9 +102,8 @@ class DistillationTask(Task):
 
     def _read(self, flag: str) -> TableData:
         """The texts of a flag as token ids with [CLS] and [SEP]."""
-        texts = [line for path in self._paths(flag) for line in read_texts(path)]
-        if not texts:
-            raise UserError(f"--{flag}={getattr(self.config, flag)}: contains no text")
+        patterns = getattr(self.config, flag)
+        texts = read_texts(patterns, f"--{flag}={patterns}")
         room = self.config.max_seq_length - 2
         tokenizer = self._tokenizer
         rows: list[Any] = []
@@ -119,13 +117,6 @@ class DistillationTask(Task):
             table.lengths, self.config.max_seq_length, self.config.length_buckets
         )
         return TableData(table, ["input_ids"], buckets)
-
-    def _paths(self, flag: str) -> list[str]:
-        patterns = getattr(self.config, flag)
-        paths = [path for pattern in patterns.split(",") for path in files.matching(pattern)]
-        if not paths:
-            raise UserError(f"--{flag}={patterns}: no such file")
-        return paths
 
     def settings(self) -> Mapping[str, Settings | Mapping]:
         """See `Task`."""
@@ -252,21 +243,10 @@ class DistillationTask(Task):
         )
 
 
-def read_texts(path: str) -> list[str]:
-    """The lines of a text file that are not blank; files that end in .gz are decompressed."""
-    content = files.read_bytes(path)
-    try:
-        content = gzip.decompress(content) if path.endswith(".gz") else content
-        text = content.decode("utf-8-sig")
-    except (UnicodeDecodeError, gzip.BadGzipFile, EOFError) as error:
-        raise UserError(f"{path}: expected UTF-8 text ({error})") from None
-    return [line.strip() for line in text.split("\n") if line.strip()]
-
-
 def _weights(features: Features) -> tuple[tf.Tensor, tf.Tensor]:
     """1 for each token [B, L], and for each text [B]; 0 for padding and for texts that complete a batch."""
     mask_BL = tf.cast(features["input_mask"], tf.float32)
-    weights_B = features.get(EXAMPLE_WEIGHTS, tf.ones(tf.shape(mask_BL)[:1]))
+    weights_B = example_weights(features)
     return mask_BL * weights_B[:, None], weights_B
 
 

@@ -5,13 +5,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.data.reading import example_weights
 from albert_tf.model import device
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.heads import AlbertForEmbedding, unit_length
 from albert_tf.tasks.embedding import metrics
 from albert_tf.tasks.embedding.settings import EmbeddingConfig
 from albert_tf.tasks.embedding.source import EmbeddingSource
-from albert_tf.tasks.finetuning import FineTuningTask, example_weights
+from albert_tf.tasks.finetuning import FineTuningTask
 from albert_tf.tasks.settings import FineTuningRunConfig
 from albert_tf.training.losses import Ratio, squared_error
 from albert_tf.training.task import Features, Files, Outputs, Predictions

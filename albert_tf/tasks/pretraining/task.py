@@ -12,7 +12,7 @@ from albert_tf.core import files
 from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings
 from albert_tf.data.datasets import RecordData
-from albert_tf.data.reading import EXAMPLE_WEIGHTS, first_batches
+from albert_tf.data.reading import example_weights, first_batches
 from albert_tf.data.record_formats.base import mask_settings
 from albert_tf.data.record_formats.packed import SENTENCE_WEIGHTS
 from albert_tf.data.record_set import RecordSet, find_pretraining_records
@@ -255,13 +255,8 @@ def _check_agreement(facts: Mapping[str, Mapping[str, Any]]) -> None:
             raise UserError(f"{name} must be the same everywhere: {words}")
 
 
-def _example_weights(features: Features) -> tf.Tensor:
-    ones = tf.ones(features["next_sentence_labels"].shape[:1])
-    return features.get(EXAMPLE_WEIGHTS, ones)
-
-
 def _masked_lm_weights(features: Features) -> tf.Tensor:
-    return features["masked_lm_weights"] * _example_weights(features)[:, None]
+    return features["masked_lm_weights"] * example_weights(features)[:, None]
 
 
 def _masked_lm(outputs: Outputs, features: Features):
@@ -276,7 +271,7 @@ def _sentence_order(outputs: Outputs, features: Features):
 
 def _sentence_weights(features: Features) -> tf.Tensor:
     """Float [B], or [B, S] for packed rows: 1 for a real example."""
-    weights = _example_weights(features)
+    weights = example_weights(features)
     if SENTENCE_WEIGHTS not in features:
         return weights
     return features[SENTENCE_WEIGHTS] * weights[:, None]

@@ -9,9 +9,10 @@ import tensorflow as tf
 
 from albert_tf.core import files
 from albert_tf.data.feature_table import FeatureTable
+from albert_tf.data.reading import example_weights
 from albert_tf.model.heads import AlbertForSpan, AlbertForSpanOrNone
 from albert_tf.tasks import metrics
-from albert_tf.tasks.finetuning import FineTuningTask, example_weights
+from albert_tf.tasks.finetuning import FineTuningTask
 from albert_tf.tasks.settings import FineTuningRunConfig
 from albert_tf.tasks.squad import answers as squad_answers
 from albert_tf.tasks.squad.answers import Answers

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.data.reading import example_weights
 from albert_tf.model.heads import AlbertForTokenClassification
 from albert_tf.tasks import metrics
-from albert_tf.tasks.finetuning import FineTuningTask, averaged, example_weights
+from albert_tf.tasks.finetuning import FineTuningTask, averaged
 from albert_tf.tasks.settings import FineTuningRunConfig
 from albert_tf.tasks.tagging import entities, windows
 from albert_tf.tasks.tagging.conll import Sentence
