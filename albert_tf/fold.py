@@ -147,9 +147,12 @@ def layer_errors(weights, model, tokenizer, texts: Sequence[str]) -> list[tuple[
 
 def _hidden_states(model, features) -> list:
     """The hidden states of all tokens, float [tokens, D]: the input of the first layer, and each layer's output."""
+    from albert_tf.formats import folding
+
     is_token = features["input_mask"] == 1
     states = model.encoder(features, output_hidden_states=True)["hidden_states"]
-    return [state.numpy()[is_token] for state in states[:: model.config.inner_group_num]]
+    states = folding.layer_states(states, model.config)
+    return [state.numpy()[is_token] for state in states]
 
 
 def _table_of_errors(errors: Sequence[tuple[int, float]]) -> str:

@@ -36,6 +36,11 @@ def matched_layers(num_student: int, num_teacher: int) -> list[int]:
     return [round(layer * num_teacher / num_student) for layer in range(num_student + 1)]
 
 
+def layer_states(hidden_states: Sequence, config: AlbertConfig) -> Sequence:
+    """Of the hidden states of an encoder, one for each block: the input of the first layer, and each layer's output."""
+    return hidden_states[:: config.inner_group_num]
+
+
 def fold(
     weights: Weights,
     config: AlbertConfig,

@@ -19,7 +19,7 @@ from albert_tf.data.feature_table import FeatureTable, lengths_to_pad_to
 from albert_tf.data.reading import example_weights
 from albert_tf.data.tables import read_texts
 from albert_tf.formats import pretrained
-from albert_tf.formats.folding import matched_layers
+from albert_tf.formats.folding import layer_states, matched_layers
 from albert_tf.formats.tokenizer_files import vocabulary_files
 from albert_tf.formats.weights import POOLER
 from albert_tf.model.heads import MODEL_CLASSES, Dense, Initializers, ModelWithHead
@@ -39,7 +39,8 @@ def student_class(model_class: type[ModelWithHead]) -> type[ModelWithHead]:
     def call(self, inputs, training=False, seed=None):
         """`student` and `teacher`: lists of Z hidden states [B, L, D] float32."""
         outputs = self.encoder(inputs, training=training, seed=seed, output_hidden_states=True)
-        hidden_states = [tf.cast(state, tf.float32) for state in outputs["hidden_states"]]
+        states = layer_states(outputs["hidden_states"], self.config)
+        hidden_states = [tf.cast(state, tf.float32) for state in states]
         if self.to_teacher is not None:
             hidden_states = [self.to_teacher(hidden_BLD) for hidden_BLD in hidden_states]
         return {"student": hidden_states, "teacher": self.teacher(inputs)}
@@ -147,7 +148,7 @@ class DistillationTask(Task):
 
         def states(inputs) -> list[tf.Tensor]:
             outputs = teacher.encoder(inputs, training=False, output_hidden_states=True)
-            hidden_states = outputs["hidden_states"]
+            hidden_states = layer_states(outputs["hidden_states"], teacher.config)
             # The tape stops here; it would also go back through the teacher.
             return [
                 tf.stop_gradient(tf.cast(hidden_states[layer], tf.float32))

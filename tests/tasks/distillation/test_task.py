@@ -127,6 +127,20 @@ def test_a_teacher_is_its_own_perfect_student(models, tmp_path, eager):
     assert all(float(pair.sum) < 1e-4 for pair in task.losses(outputs, features).values())
 
 
+def test_layers_of_several_blocks_are_matched_by_their_last(models, tmp_path, eager):
+    config = load_pretrained(models / "teacher").config
+    config = config.replace(num_hidden_layers=2, inner_group_num=3, share_parameters="all")
+    vocabulary = models / "teacher" / "spiece.model"
+    model = AlbertForPreTraining(config, seed=8)
+    save_pretrained(model, tmp_path / "blocks", spm_model_file=vocabulary)
+    own = f"--teacher={tmp_path / 'blocks'}", f"--init_checkpoint={tmp_path / 'blocks'}"
+    outputs, features = outputs_of(task_of(models, tmp_path, *own), 16)
+    wanted = model.encoder(features, output_hidden_states=True)["hidden_states"]
+    for state, block in zip(outputs["teacher"], (0, 3, 6), strict=True):
+        np.testing.assert_allclose(state, wanted[block], atol=1e-5)
+    assert len(outputs["student"]) == 3
+
+
 def test_a_student_approaches_its_teacher_and_keeps_its_head(models, tmp_path):
     flag = "--learning_rate=0.01"
     start = distill(models, tmp_path / "start", "--do_train=false")["eval"]
