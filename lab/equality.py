@@ -1,7 +1,7 @@
 """What must stay equal: runs the programs of a checkout on fixed data, and compares the values of two checkouts.
 
     python -m lab.equality --checkout=. --output_file=after.json [--parts=records,tasks] [--speed]
-    python -m lab.equality --compare docs/results/equality_before.json after.json
+    python -m lab.equality --compare docs/results/data/equality_before.json after.json
 
 Only programs are called, never functions, so that every version with the same flags can be measured. With
 ALBERT_TEST_DATA, real text and the original's golden numbers are included. Speeds need an idle machine.
@@ -61,7 +61,10 @@ class Checkout:
 
     def answers(self, model, lines: list[str]) -> list[dict]:
         """The answers of `predict`."""
-        output = self.run(f"predict {model}", "".join(f"{line}\n" for line in lines))
+        # Versions differ in how they tell that a line is JSON: by this flag, or by its first character.
+        is_json = lines[0].startswith("{") and "input_format" in self.run("predict --help")
+        flag = "--input_format=json" if is_json else ""
+        output = self.run(f"predict {model} {flag}", "".join(f"{line}\n" for line in lines))
         return list(map(json.loads, output.splitlines()))
 
     def make_records(self, name: str, flags: str) -> pathlib.Path:
