@@ -9,6 +9,7 @@ import contextlib
 import errno
 import functools
 import glob
+import io
 import json
 import os
 import shutil
@@ -124,9 +125,36 @@ def files_below(folder: str) -> Iterator[str]:
 # --- Reading ---
 
 
-def open_binary(path: str) -> Any:
+class _RemoteReader(io.RawIOBase):
+    """A remote file opened for reading, as Python's own classes expect it."""
+
+    def __init__(self, file: Any):
+        self._file = file
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._file.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._file.seek(offset, whence)
+        return self._file.tell()
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def open_binary(path: str) -> io.BufferedReader:
     """Opens a file for reading bytes."""
-    return _on(path, lambda system: system.GFile(path, "rb"))
+    file = _on(path, lambda system: system.GFile(path, "rb"))
+    return io.BufferedReader(_RemoteReader(file), 1 << 20) if "://" in path else file
 
 
 def read_bytes(path: str) -> bytes:
