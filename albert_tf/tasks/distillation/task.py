@@ -16,7 +16,7 @@ from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings
 from albert_tf.data.datasets import TableData
 from albert_tf.data.feature_table import FeatureTable, lengths_to_pad_to
-from albert_tf.data.reading import example_weights
+from albert_tf.data.reading import EXAMPLE_WEIGHTS, example_weights
 from albert_tf.data.tables import read_texts
 from albert_tf.formats import pretrained
 from albert_tf.formats.folding import layer_states, matched_layers
@@ -81,7 +81,7 @@ class DistillationTask(Task):
         self._matched = matched_layers(*depths)
         self.train_data = self._read("input_file") if run.do_train else None
         self.eval_data = self._read("eval_file") if run.do_eval and config.eval_file else None
-        self._variances: list[float] = []
+        self._variances: dict[str, list[float]] = {}  # by the use of the texts: train, eval
 
     # --- Text ---
 
@@ -156,19 +156,11 @@ class DistillationTask(Task):
             ]
 
         model.teacher = states
-        self._variances = self._measure_variances(states)
+        train, held_out = self.train_data or self.eval_data, self.eval_data or self.train_data
+        assert train and held_out
+        texts = {"train": train.table, "eval": held_out.table}
+        self._variances = {use: _variances(states, table) for use, table in texts.items()}
         return model
-
-    def _measure_variances(self, states) -> list[float]:
-        """For each hidden state to learn, the variance of the teacher's vectors around their mean, over some texts."""
-        data = self.train_data or self.eval_data
-        assert data
-        table = data.table
-        examples = np.arange(min(len(table), _TEXTS_FOR_VARIANCE))
-        batch = table.batch(examples, int(table.lengths[examples].max()), ["input_ids"])
-        is_token = batch["input_mask"].astype(bool)
-        taken = [state.numpy()[is_token] for state in states(batch)]
-        return [float(np.sum(values.var(axis=0))) for values in taken]
 
     # --- Losses ---
 
@@ -182,7 +174,7 @@ class DistillationTask(Task):
         """Relative squared errors of hidden states, and 1 - the cosine of mean vectors, each with its weight."""
         config, counts = self.config, self.loss_counts(features)
         weights_BL, weights_B = _weights(features)
-        errors_BLZ = self._relative_errors(outputs)
+        errors_BLZ = self._relative_errors(outputs, features)
         hidden_BL = tf.reduce_mean(errors_BLZ[:, :, :-1], axis=-1)
         sums = {
             "hidden_loss": config.hidden_weight * tf.reduce_sum(hidden_BL * weights_BL),
@@ -192,9 +184,14 @@ class DistillationTask(Task):
         }
         return {name: Ratio(value, counts[name]) for name, value in sums.items()}
 
-    def _relative_errors(self, outputs: Outputs) -> tf.Tensor:
-        """Squared errors of each token's hidden states by the teacher's variance, [B, L, Z]."""
-        pairs = zip(outputs["student"], outputs["teacher"], self._variances, strict=True)
+    def _relative_errors(self, outputs: Outputs, features: Features) -> tf.Tensor:
+        """Squared errors of each token's hidden states by the teacher's variance, [B, L, Z].
+
+        The variance is that of the training text in training, and that of the held-out text in evaluations, so that
+        an evaluation has the same value whether or not the run also trains.
+        """
+        variances = self._variances["eval" if EXAMPLE_WEIGHTS in features else "train"]
+        pairs = zip(outputs["student"], outputs["teacher"], variances, strict=True)
         return tf.stack(
             [
                 tf.reduce_sum(tf.square(student_BLD - teacher_BLD), axis=-1) / variance
@@ -206,7 +203,7 @@ class DistillationTask(Task):
     def predictions(self, outputs: Outputs, features: Features) -> Mapping[str, tf.Tensor]:
         """For each text: sums of the relative errors [B, Z], number of tokens [B, 1], cosine of mean vectors [B, 1]."""
         weights_BL, _ = _weights(features)
-        errors_BZ = tf.einsum("BLZ,BL->BZ", self._relative_errors(outputs), weights_BL)
+        errors_BZ = tf.einsum("BLZ,BL->BZ", self._relative_errors(outputs, features), weights_BL)
         return {
             "errors": errors_BZ,
             "tokens": tf.reduce_sum(weights_BL, axis=1, keepdims=True),
@@ -242,6 +239,15 @@ class DistillationTask(Task):
             untrained=self._weights.left_out,
             card={"Data": {"teacher": self.config.teacher}, **history},
         )
+
+
+def _variances(states, table: FeatureTable) -> list[float]:
+    """For each hidden state to learn, the variance of the teacher's vectors around their mean, over some texts."""
+    examples = np.arange(min(len(table), _TEXTS_FOR_VARIANCE))
+    batch = table.batch(examples, int(table.lengths[examples].max()), ["input_ids"])
+    is_token = batch["input_mask"].astype(bool)
+    taken = [state.numpy()[is_token] for state in states(batch)]
+    return [float(np.sum(values.var(axis=0))) for values in taken]
 
 
 def _weights(features: Features) -> tuple[tf.Tensor, tf.Tensor]:

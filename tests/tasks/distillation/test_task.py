@@ -147,6 +147,10 @@ def test_a_student_approaches_its_teacher_and_keeps_its_head(models, tmp_path):
     end = distill(models, tmp_path / "run", flag, "--num_train_steps=60", "--num_warmup_steps=5")
     assert end["eval"]["error_2"] < 0.7 * start["error_2"]
     assert end["eval"]["vector_cosine"] > start["vector_cosine"] + 0.1
+    again = distill(
+        models, tmp_path / "again", f"--init_checkpoint={tmp_path / 'run'}", "--do_train=false"
+    )
+    assert again["eval"] == pytest.approx(end["eval"], rel=1e-4)
     head = "cls/predictions/output_bias"
     kept, saved = (
         load_pretrained(path).named_variables()[head].numpy()
