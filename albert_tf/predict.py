@@ -114,7 +114,7 @@ class PredictSettings(PatientSettings, InteractiveSettings):
     """The model that answers, and what."""
 
     input_file: str = files_setting(
-        "Table to answer instead of standard input: .csv, .tsv, .jsonl, .parquet, or a folder of datasets."
+        "Table to answer instead of standard input: .csv, .tsv, .jsonl or .parquet."
     )
     output_file: str = setting(
         "",
@@ -147,14 +147,13 @@ def main(settings: PredictSettings) -> None:
     frame = read_rows(settings.input_file, settings.text_columns)
     predictor = settings.load_predictor()
     answers = answers_to_rows(predictor, frame, settings)
-    remarks = predictor.remarks()
+    content = answer_tables.answer_table(settings.output_file or "answers.jsonl", frame, answers)
     if settings.output_file:
-        remarks.append(answer_tables.write_answers(settings.output_file, frame, answers))
+        files.write_bytes(settings.output_file, content)
         print(f"{len(answers):,} answers in {settings.output_file}", file=sys.stderr)
     else:
-        content, _ = answer_tables.answer_table("answers.jsonl", frame, answers)
         sys.stdout.buffer.write(content)
-    for line in filter(None, remarks):
+    for line in predictor.remarks():
         print(line, file=sys.stderr)
 
 
@@ -168,7 +167,7 @@ def read_rows(path: str, text_columns: str = "") -> "pandas.DataFrame":
         rows = [f"line {number}" for number in range(1, len(lines) + 1)]
         return pandas.DataFrame({"text": lines}, index=rows)
     if not tables.is_table(path):
-        raise UserError(f"{source}: expected {', '.join(answer_tables.ENDINGS)} or .txt")
+        raise UserError(f"{source}: expected {', '.join(tables.ENDINGS)} or .txt")
     frame = tables.read_table(path, source=source, empty_rows=True)
     if text_columns:
         tables.chosen(frame, list(map(str.strip, text_columns.split(","))), source)

@@ -295,9 +295,7 @@ class FineTuningTask(Task):
     ) -> Files:
         """The rows of the file with their answers, as `albert-tf predict` writes them, and the raw predictions."""
         name = self.predictions_file()
-        content, remark = answer_table(name, self.source.rows(self.items["predict"]), answers)
-        if remark:
-            print(remark, flush=True)
+        content = answer_table(name, self.source.rows(self.items["predict"]), answers)
         return {name: content, **self._raw_file(members, "predict")}
 
     def _column(self, split: str, name: str) -> np.ndarray:
