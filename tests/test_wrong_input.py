@@ -191,7 +191,7 @@ WRONG_FILES = [
     (RACE_HIGH, race_file(options=[["a", "b"]]), "options"),
     (CONLL, "Ann NNP\n", "expected a tag such"),
     (SPLIT, '{"text": 7}', ":1: expected an object with a text"),
-    (SPLIT, "Anna saw Bert.\n".encode("utf-16"), "is UTF-16"),
+    (SPLIT, "Anna saw Bert.\n".encode("utf-16"), "is binary"),
     (CREATE, "Anna saw Bert.\rBert ran.\r", "end in CR alone"),
     (f"{CREATE} --spm_model_file={{path}}", "no model", "is neither a SentencePiece model nor"),
 ]

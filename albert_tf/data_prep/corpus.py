@@ -4,7 +4,6 @@ The programs of this folder pass the corpus to each other as UTF-8 text with one
 between documents.
 """
 
-import codecs
 import contextlib
 import dataclasses
 import gzip
@@ -12,7 +11,7 @@ import hashlib
 import sys
 import zlib
 from collections.abc import Iterator, Sequence
-from typing import Any, BinaryIO
+from typing import Any
 
 import tqdm
 
@@ -27,9 +26,8 @@ def invalid_utf8_setting() -> Any:
     """The setting of the flag --invalid_utf8, for every program that reads text."""
     return setting(
         "error",
-        "What to do with a line that is not UTF-8: stop, replace the bytes by U+FFFD, read it as Windows-1252,"
-        " or leave it out.",
-        choices=("error", "replace", "windows_1252", "skip_line"),
+        "What to do with a line that is not UTF-8: stop, or replace the bytes by U+FFFD.",
+        choices=("error", "replace"),
     )
 
 
@@ -71,12 +69,6 @@ class CorpusSettings(Settings):
             )
 
 
-def check_not_read(patterns: str, outputs: Sequence[str]) -> None:
-    """Checks that a program does not overwrite its input; remote files are checked when they are read."""
-    if "://" not in patterns:
-        expand_paths(patterns, not_among=outputs)
-
-
 def expand_paths(patterns: str, *, not_among: Sequence[str] = ()) -> list[str]:
     """The files that a flag such as --input_file names, in a fixed order, each once.
 
@@ -109,64 +101,60 @@ def expand_paths(patterns: str, *, not_among: Sequence[str] = ()) -> list[str]:
     return list(dict.fromkeys(paths))
 
 
-def inputs_of(patterns: str) -> tuple[list[dict[str, Any]], list[int]]:
-    """The paths (`file`) and sizes (`bytes`) of the files of --input_file, and when each was modified."""
-    found = {path: _status(path) for path in expand_paths(patterns)}
-    inputs = [{"file": path, "bytes": status.length} for path, status in found.items()]
-    return inputs, [status.mtime_nsec for status in found.values()]
+def size_of(path: str) -> int:
+    """The number of bytes of a file."""
+    with files.errors_named(path, "read"):
+        if status := files.status(path):
+            return status.length
+    raise UserError(f"{path}: is a link to a file that does not exist")
 
 
 def total_bytes(paths: Sequence[str]) -> int:
     """The size of files, for a progress bar."""
-    return sum(_status(path).length for path in paths)
-
-
-def _status(path: str) -> files.FileStatus:
-    with files.errors_named(path, "read"):
-        if status := files.status(path):
-            return status
-    raise UserError(f"{path}: is a link to a file that does not exist")
+    return sum(map(size_of, paths))
 
 
 class LineReader:
-    """Reads text files line by line, and counts the lines that are not UTF-8.
+    """Reads text files line by line, also gzip, and counts the lines that are not UTF-8.
 
     Attributes:
       num_bytes: bytes read so far.
-      num_invalid: lines that were not UTF-8, the first of them at `first_invalid`.
+      num_invalid: lines that were not UTF-8.
     """
 
     def __init__(self, invalid_utf8: str):
         self.num_bytes = self.num_invalid = 0
-        self.first_invalid = ""
         self._invalid_utf8 = invalid_utf8
 
     def read(self, path: str) -> Iterator[str]:
         """The lines of a file, without line ends and byte-order mark.
 
         Raises:
-          UserError: the file cannot be read, or is not UTF-8 and `invalid_utf8` is "error".
+          UserError: the file cannot be read, is binary, or is not UTF-8 and `invalid_utf8` is "error".
         """
-        with open_text(path) as file:
-            for number, line in enumerate(file, start=1):
-                self.num_bytes += len(line)
-                text: str | None
-                try:
-                    text = line.decode("utf-8-sig" if number == 1 else "utf-8")
-                except UnicodeDecodeError:
-                    text = decode_invalid(line, self._invalid_utf8)
-                    self.num_invalid += 1
-                    self.first_invalid = self.first_invalid or f"{path}, line {number}"
-                    if self._invalid_utf8 == "error":
-                        raise UserError(not_utf8(self.first_invalid)) from None
-                if text is not None:
+        with files.errors_named(path, "read"), files.open_binary(path) as raw:
+            # The first bytes, not the name, tell whether a file is compressed.
+            file: Any = gzip.GzipFile(fileobj=raw) if raw.peek(2).startswith(b"\x1f\x8b") else raw
+            try:
+                check_head(file.peek(HEAD_BYTES)[:HEAD_BYTES], path)
+                for number, line in enumerate(file, start=1):
+                    self.num_bytes += len(line)
+                    encoding = "utf-8-sig" if number == 1 else "utf-8"
+                    try:
+                        text = line.decode(encoding)
+                    except UnicodeDecodeError:
+                        if self._invalid_utf8 == "error":
+                            raise UserError(not_utf8(f"{path}, line {number}")) from None
+                        self.num_invalid += 1
+                        text = line.decode(encoding, errors="replace")
                     yield text.rstrip("\r\n")
+            except (EOFError, zlib.error):
+                raise UserError(f"{path}: its gzip data is cut off or damaged") from None
 
     def print_report(self, program: str) -> None:
         """Prints how many lines were not UTF-8, if there were any."""
         if self.num_invalid:
-            lines = f"{self.num_invalid:,} lines were not UTF-8, the first: {self.first_invalid}"
-            print_note(program, lines)
+            print_note(program, f"{self.num_invalid:,} lines were not UTF-8")
 
 
 def not_utf8(place: str) -> str:
@@ -174,63 +162,15 @@ def not_utf8(place: str) -> str:
     return f"{place}: not UTF-8; --invalid_utf8=replace reads on"
 
 
-_HEAD_BYTES = 1 << 16
-_GZIP = b"\x1f\x8b"
-# The first bytes of files that are no text.
-_BINARY = {
-    "a ZIP archive": b"PK\x03\x04", "a Parquet file": b"PAR1", "an Arrow file": b"ARROW1", "a PDF": b"%PDF-",
-    "a PNG image": b"\x89PNG", "a JPEG image": b"\xff\xd8\xff", "a GIF image": b"GIF8", "a RIFF file": b"RIFF",
-    "compressed with bzip2": b"BZh", "compressed with xz": b"\xfd7zXZ", "compressed with zstd": b"\x28\xb5\x2f\xfd",
-    "a 7z archive": b"7z\xbc\xaf", "UTF-16": codecs.BOM_UTF16_LE, "UTF-16 (big-endian)": codecs.BOM_UTF16_BE,
-}  # fmt: skip
+HEAD_BYTES = 1 << 16
 
 
-@contextlib.contextmanager
-def open_text(path: str) -> Iterator[BinaryIO]:
-    """Opens a text file for reading its bytes; gzip is recognized by its first bytes, and decompressed.
-
-    Raises:
-      UserError: the file cannot be read, is binary or UTF-16, or its lines end in CR alone.
-    """
-    with files.errors_named(path, "read"), files.open_binary(path) as raw:
-        file: Any = gzip.GzipFile(fileobj=raw) if raw.peek(2).startswith(_GZIP) else raw
-        try:
-            _check_head(file.peek(_HEAD_BYTES)[:_HEAD_BYTES], path)
-            yield file
-        except (EOFError, zlib.error):
-            raise UserError(f"{path}: its gzip data is cut off or damaged") from None
-
-
-def is_gzip(path: str) -> bool:
-    """Whether a file is compressed with gzip."""
-    with files.errors_named(path, "read"), files.open_binary(path) as file:
-        return file.peek(2).startswith(_GZIP)
-
-
-def _check_head(head: bytes, path: str) -> None:
-    for name, magic in _BINARY.items():
-        if head.startswith(magic):
-            raise UserError(f"{path}: is {name}, expected UTF-8 text or gzip of it")
+def check_head(head: bytes, path: str) -> None:
+    """Raises a UserError if a file that begins with these bytes is not text; archives and UTF-16 have NUL bytes."""
     if b"\0" in head:
-        raise UserError(f"{path}: is binary (it has NUL bytes), expected UTF-8 text or gzip of it")
+        raise UserError(f"{path}: is binary (it has NUL bytes), expected UTF-8 text")
     if b"\n" not in head and b"\r" in head.rstrip(b"\r"):
         raise UserError(f"{path}: its lines end in CR alone; save it with LF or CR LF")
-
-
-def decode_invalid(line: bytes, invalid_utf8: str) -> str | None:
-    """Decodes a line that is not UTF-8 as `invalid_utf8` says; None if the line is left out."""
-    encoding = {"replace": "utf-8", "windows_1252": "windows-1252"}.get(invalid_utf8)
-    return line.decode(encoding, errors="replace") if encoding else None
-
-
-def place_of(path: str, offset: int) -> str:
-    """The file and the number of the line that begins at an offset, for messages."""
-    line = 1
-    with open_text(path) as file:
-        while offset > 0 and (data := file.read(min(offset, 1 << 20))):
-            line += data.count(b"\n")
-            offset -= len(data)
-    return f"{path}, line {line}"
 
 
 @dataclasses.dataclass
@@ -242,8 +182,8 @@ class Count:
     bytes: int = 0
 
     def __str__(self):
-        megabytes = f"{self.bytes / 1e6:.1f} MB"
-        return f"{self.documents:,} documents, {self.sentences:,} sentences, {megabytes}"
+        size = f"{self.bytes / 1e6:.1f} MB"
+        return f"{self.documents:,} documents, {self.sentences:,} sentences, {size}"
 
 
 class CorpusWriter:

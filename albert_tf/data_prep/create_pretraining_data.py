@@ -8,8 +8,7 @@ Output: shards of records and `metadata.json` with every setting and count. A re
 all of the original's features (`albert_tf/data/record_formats/`).
 
 An output file is complete or absent; the same command continues a run that was killed. Until the run ends, its folder
-contains `.unfinished`, with 2 bytes for each token of the text (half of its size), 20 bytes for each example, and the
-text of gzip files.
+contains `.unfinished`, with 2 bytes for each token of the text (half of its size) and 20 bytes for each example.
 
 The implementation is in `albert_tf/data_prep/pretraining/`. With `run.py`, processes of this machine make the records;
 with `--runner`, Apache Beam makes the same files on this machine or on a cluster (`beam.py`).
@@ -29,12 +28,12 @@ from albert_tf.data_prep.pretraining.settings import (
     dynamic_defaults,
 )
 
-# A count that the summary mentions if it is not 0 -> the note on it; {1} is the first invalid line.
+# A count that the summary mentions if it is not 0 -> the note on it.
 _NOTES = {
     "single_sentence_documents": "{:,} documents are a single sentence (--single_segment)",
     "dropped_sentences": "{:,} times a sentence of a single word could not be split, and was dropped",
     "cut_documents": f"{{:,}} times a document of more than {BLOCK_BYTES:,} bytes was cut in two",
-    "invalid_utf8_lines": "{0:,} lines were not UTF-8, the first: {1}",
+    "invalid_utf8_lines": "{:,} lines were not UTF-8",
 }
 
 
@@ -53,10 +52,10 @@ def main(settings: PretrainingDataSettings) -> None:
     counts = metadata["counts"]
     for key, note in _NOTES.items():
         if counts[key]:
-            print_note(PROGRAM, note.format(counts[key], counts["first_invalid_line"]))
+            print_note(PROGRAM, note.format(counts[key]))
     num_examples = counts["examples"]
     num_bytes = sum(shard["bytes"] for shard in metadata["shards"])
-    where = f"{num_bytes:,} bytes in {len(metadata['shards'])} files in {settings.folder}"
+    where = f"{num_bytes:,} bytes in {len(metadata['shards'])} files in {settings.output_dir}"
     if was_complete:
         print(f"{num_examples:,} examples, {where}: all existed already")
         return

@@ -3,8 +3,8 @@
     albert-tf data split_sentences --input_file='wiki/*/wiki_*' --output_file=corpus.txt
 
 Documents are read one after the other, split by worker processes, and written in the order of the input, with
-one sentence per line and a blank line between documents. `sentences.py` splits; the rules below drop what is not
-prose, and the summary says how much each of them dropped. Licenses of Project Gutenberg are left out.
+one sentence per line and a blank line between documents. `sentences.py` splits; what is not prose is dropped, and the
+summary says how much that was. Licenses of Project Gutenberg are left out.
 """
 
 import contextlib
@@ -16,12 +16,12 @@ import re
 import textwrap
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from albert_tf.core import flags
 from albert_tf.core.errors import UserError
-from albert_tf.core.settings import Settings, setting
+from albert_tf.core.settings import setting
 from albert_tf.core.workers import Workers, in_chunks
 from albert_tf.data_prep import corpus
 from albert_tf.data_prep.sentences import (
@@ -29,7 +29,6 @@ from albert_tf.data_prep.sentences import (
     is_heading,
     letter_fraction,
     line_separator,
-    num_words,
     split_paragraph,
     starts_in_lower_case,
 )
@@ -48,11 +47,6 @@ class SplitSettings(corpus.CorpusSettings):
     input_file: str = setting(
         "", "Files, globs or folders, separated by commas.", required=True, input_path=True
     )
-    input_format: str = setting(
-        "auto",
-        "Format of the files; `auto` looks at the start of each.",
-        choices=("auto", "text", "wikiextractor", "jsonl"),
-    )
     document_separator: str = setting(
         "file", "How documents in plain text are separated.", choices=("file", "blank_line")
     )
@@ -68,29 +62,12 @@ class SplitSettings(corpus.CorpusSettings):
         True,
         "Whether to drop lines in capitals, titles of sections of WikiExtractor pages, and rows of tables.",
     )
-    require_final_punctuation: bool = setting(
-        True, "Whether to drop sentences without final punctuation, where their script has it."
-    )
-    min_words: int = setting(
-        1,
-        "Shorter sentences are dropped; two characters of a script without blanks count as a word.",
-        minimum=1,
-    )
-    min_letter_fraction: float = setting(
-        0.5,
-        "Sentences with a smaller share of letters, with their marks, are dropped.",
-        minimum=0,
-        maximum=1,
-    )
-    drop_incomplete: bool = setting(
+    drop_fragments: bool = setting(
         True,
-        "Whether to drop sentences of WikiExtractor pages that lack a template, as `It covers .` does.",
+        "Whether to drop sentences without final punctuation, where their script has it, with fewer letters than other"
+        " characters, or of WikiExtractor pages that lack a template, as `It covers .` does.",
     )
     min_sentences: int = setting(2, "Documents with fewer sentences are dropped.", minimum=1)
-
-    def check_with(self, others: Mapping[type[Settings], Settings]) -> None:
-        """Checks that no file is both read and written; raises a `UserError`."""
-        corpus.check_not_read(self.input_file, (self.output_file, self.eval_output_file))
 
 
 def main(settings: SplitSettings) -> None:
@@ -108,19 +85,29 @@ def main(settings: SplitSettings) -> None:
     ):
         chunks = in_chunks(documents, lambda document: sum(map(len, document.lines)), CHUNK_CHARS)
         for split_documents, chunk_counts in workers.map(_split_chunk, chunks):
-            counts += chunk_counts  # documents and sentences that were dropped or cut
+            counts += chunk_counts
             progress.update(reader.num_bytes - progress.n)
             for key, sentences in split_documents:
                 writer.write(key, sentences)
-        dropped = dropped_lines(counts, settings)
-        if dropped and not writer.training.documents + writer.held_out.documents:
-            raise UserError(f"no document is left: {dropped[0]}")
+        if counts["short documents"] == counts["documents"] > 0:
+            raise UserError(f"no document is left: {dropped_line(counts, settings)}")
     reader.print_report(PROGRAM)
-    for line in dropped:
-        corpus.print_note(PROGRAM, line)
+    corpus.print_note(PROGRAM, dropped_line(counts, settings))
     cut = f"; {counts['cut']:,} long sentences cut" if counts["cut"] else ""
     seconds = f"{time.monotonic() - start:.1f} s"
     corpus.print_note(PROGRAM, f"{len(paths):,} files -> {writer.summary()}{cut}; {seconds}")
+
+
+def dropped_line(counts: Counter, settings: SplitSettings) -> str:
+    """How much was dropped; a warning above a tenth."""
+    kinds = ("sentences", "headings", "fragments", "documents", "short documents")
+    sentences, headings, fragments, documents, short = (counts[kind] for kind in kinds)
+    is_much = 10 * (headings + fragments) > sentences or 10 * short > documents
+    return (
+        f"{'WARNING: ' * is_much}of {sentences:,} sentences, {headings:,} were dropped as headings (--drop_headings)"
+        f" and {fragments:,} as fragments (--drop_fragments); of {documents:,} documents, {short:,} with fewer than"
+        f" {settings.min_sentences} sentences (--min_sentences)"
+    )
 
 
 # Reading: files -> documents.
@@ -155,9 +142,7 @@ def read_documents(
     lines = itertools.dropwhile(lambda numbered: not numbered[1].strip(), lines)
     first_line = next(lines, (0, ""))
     lines = itertools.chain([first_line], lines)
-    file_format = settings.input_format
-    if file_format == "auto":
-        file_format = detect_format(first_line[1])
+    file_format = detect_format(first_line[1])
     if file_format == "wikiextractor":
         groups = _read_pages(lines, path)
     elif file_format == "jsonl":
@@ -244,95 +229,48 @@ def _close_documents(lines: Iterable[str | None], is_page: bool) -> Iterator[Doc
 
 # Dropping: documents -> sentences that are prose.
 
-
-class Rule(NamedTuple):
-    """What is dropped: a setting's name, its value that keeps everything, and whether a text is dropped."""
-
-    setting: str
-    off: bool | int
-    drops: Callable[[str, Document, SplitSettings], bool]
-
-    def is_broken(self, text: str, document: Document, settings: SplitSettings) -> bool:
-        """Whether the rule is on and drops a text."""
-        is_on = getattr(settings, self.setting) != self.off
-        return is_on and self.drops(text, document, settings)
-
-
 _GAP = re.compile(r"\s[.,](?:\s|$)")
-
-HEADINGS = Rule("drop_headings", False, lambda text, document, _: document.is_heading(text))
-SENTENCE_RULES = (
-    Rule("require_final_punctuation", False, lambda text, *_: not ends_as_sentence(text)),
-    Rule("min_words", 1, lambda text, _, settings: num_words(text) < settings.min_words),
-    Rule(
-        "min_letter_fraction",
-        0,
-        lambda text, _, settings: letter_fraction(text) < settings.min_letter_fraction,
-    ),
-    Rule(
-        "drop_incomplete",
-        False,
-        lambda text, document, _: (
-            document.is_page and (starts_in_lower_case(text) or bool(_GAP.search(text)))
-        ),
-    ),
-)
-SHORT_DOCUMENTS = Rule("min_sentences", 1, lambda *_: False)  # it counts sentences
-
-
-def dropped_lines(counts: Counter, settings: SplitSettings) -> list[str]:
-    """A line for each rule that dropped something, the most frequent first; a warning above a tenth."""
-    dropped = []
-    for rule in (HEADINGS, *SENTENCE_RULES, SHORT_DOCUMENTS):
-        numbers = {kind: counts[rule.setting, kind] for kind in ("sentences", "documents")}
-        if not any(numbers.values()):
-            continue
-        share = max(number / counts["all", kind] for kind, number in numbers.items() if number)
-        value, off = (str(v).lower() for v in (getattr(settings, rule.setting), rule.off))
-        line = "WARNING: " if share > 0.1 else ""
-        line += f"--{rule.setting}={value} dropped {numbers['sentences']:,} sentences"
-        line += f" and {numbers['documents']:,} whole documents; --{rule.setting}={off} keeps them"
-        dropped.append((share, line))
-    return [line for _, line in sorted(dropped, reverse=True)]
+_MIN_LETTERS = 0.5  # share of the letters and their marks in a sentence
 
 
 def _split_chunk(
     settings: SplitSettings, documents: list[Document]
 ) -> tuple[list[tuple[str, list[str]]], Counter]:
-    """A worker's task: keys and sentences of the documents that are not dropped, and counts by rule."""
+    """A worker's task: keys and sentences of the documents that are not dropped, and counts of all."""
     split_documents = []
-    counts: Counter = Counter()
+    counts: Counter = Counter(documents=len(documents))
     for document in documents:
-        of_document: Counter = Counter()
-        sentences = split_document(document, settings, of_document)
-        num_dropped = sum(of_document.values())
+        sentences = split_document(document, settings, counts)
         if len(sentences) >= settings.min_sentences:
             split_documents.append((document.key, cut_long(sentences, counts)))
-        else:  # because it is short, or because a rule made it short
-            is_short = len(sentences) + num_dropped < settings.min_sentences
-            name = SHORT_DOCUMENTS.setting if is_short else of_document.most_common(1)[0][0]
-            counts[name, "documents"] += 1
-            of_document[name] += len(sentences)
-        counts.update({(name, "sentences"): number for name, number in of_document.items()})
-        counts["all", "documents"] += 1
-        counts["all", "sentences"] += len(sentences) + num_dropped
+        else:
+            counts["short documents"] += 1
     return split_documents, counts
 
 
-def split_document(document: Document, settings: SplitSettings, dropped: Counter) -> list[str]:
-    """The sentences of a document that are prose, in order; counts those that each rule drops."""
+def split_document(document: Document, settings: SplitSettings, counts: Counter) -> list[str]:
+    """The sentences of a document that are prose, in order; counts all, and those that are dropped."""
     sentences = []
     for paragraph in document.paragraphs(settings.line_breaks):
-        if HEADINGS.is_broken(paragraph, document, settings):
-            dropped[HEADINGS.setting] += 1
+        is_dropped = settings.drop_headings and document.is_heading(paragraph)
+        counts["sentences"] += is_dropped
+        counts["headings"] += is_dropped
+        if is_dropped:
             continue
         for text in split_paragraph(paragraph, language=settings.language):
-            broken = (rule for rule in SENTENCE_RULES if rule.is_broken(text, document, settings))
-            if rule := next(broken, None):
-                dropped[rule.setting] += 1
-            else:
+            is_dropped = settings.drop_fragments and is_fragment(text, document.is_page)
+            counts["sentences"] += 1
+            counts["fragments"] += is_dropped
+            if not is_dropped:
                 sentences.append(text)
     return sentences
+
+
+def is_fragment(text: str, is_of_page: bool) -> bool:
+    """Whether a text is no whole sentence."""
+    if not ends_as_sentence(text) or letter_fraction(text) < _MIN_LETTERS:
+        return True
+    return is_of_page and (starts_in_lower_case(text) or bool(_GAP.search(text)))
 
 
 def cut_long(sentences: list[str], counts: Counter) -> list[str]:
@@ -390,11 +328,8 @@ def text_paragraphs(lines: list[str], *, line_breaks: str = "auto") -> list[str]
     wrapped = is_hard_wrapped(lines) if line_breaks == "auto" else line_breaks == "wrapped"
     if not wrapped:
         return [line for line in lines if line]
-    words: frozenset[str] = frozenset()
-    if any(line.endswith("-") for line in lines):
-        words = frozenset(re.findall(r"\w+", "\n".join(lines).lower()))
     blocks = (list(block) for has_text, block in itertools.groupby(lines, bool) if has_text)
-    return [_EMPHASIS.sub(r"\1", _join_lines(block, words)) for block in blocks]
+    return [_EMPHASIS.sub(r"\1", _join_lines(block)) for block in blocks]
 
 
 def _without_license(lines: list[str]) -> list[str]:
@@ -416,17 +351,12 @@ def is_hard_wrapped(lines: Iterable[str]) -> bool:
     return 0 < len(inner_lines) <= 2 * num_open and 20 * num_long <= len(inner_lines)
 
 
-def _join_lines(lines: list[str], words: frozenset[str]) -> str:
-    """Joins wrapped lines; `words`, the text's words in lower case, tell "wonder-/ful" from "wind-/swept"."""
+def _join_lines(lines: list[str]) -> str:
+    """Joins wrapped lines; a hyphen or dash at the end of a line stays, without a blank after it."""
     text = lines[0]
     for line in lines[1:]:
-        if not text.endswith("-"):
-            text += line_separator(text, line) + line
-        elif text.endswith("--") or text.endswith(" -"):
-            text += line if text.endswith("--") else " " + line
-        else:
-            before, after = re.findall(r"(\w*)-$", text)[0], re.findall(r"^\w*", line)[0]
-            text = text[:-1] + line if (before + after).lower() in words else text + line
+        is_hyphen = text.endswith("-") and not text.endswith(" -")
+        text += ("" if is_hyphen else line_separator(text, line)) + line
     return text
 
 

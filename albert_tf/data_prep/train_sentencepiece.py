@@ -2,7 +2,7 @@
 
     albert-tf data train_sentencepiece --input_file=corpus.txt --output_prefix=30k-clean
 
-Writes `<prefix>.model` and `<prefix>.vocab`, with the settings that the released 30k-clean.model records.
+Writes `<prefix>.model`, with the settings that the released 30k-clean.model records.
 
 The corpus is read once. Only the sampled sentences are in memory (`--input_sentence_size`; 10 million of 130 bytes are
 about 2 GB).
@@ -12,13 +12,13 @@ import dataclasses
 import io
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import sentencepiece
 
-from albert_tf.core import flags
+from albert_tf.core import files, flags
 from albert_tf.core.errors import UserError
-from albert_tf.core.settings import LARGEST_INT64, Settings, setting
+from albert_tf.core.settings import LARGEST_INT64, setting
 from albert_tf.data_prep import corpus
 from albert_tf.text.settings import TextSettings
 from albert_tf.text.tokenizer import clean_text
@@ -48,7 +48,7 @@ class TrainSettings(TextSettings):
         input_path=True,
     )
     output_prefix: str = setting(
-        "", "Path of the written files without their suffixes .model and .vocab.", required=True
+        "", "Path of the written file without its suffix .model.", required=True
     )
     vocab_size: int = setting(30000, "Number of tokens.", minimum=len(FIRST_TOKENS) + 1)
     character_coverage: float = setting(
@@ -64,7 +64,6 @@ class TrainSettings(TextSettings):
         maximum=LARGEST_INT64,
     )
     invalid_utf8: str = corpus.invalid_utf8_setting()
-    verbose: bool = setting(False, "Whether to show the log of SentencePiece.")
 
     def __post_init__(self):
         super().__post_init__()
@@ -73,30 +72,18 @@ class TrainSettings(TextSettings):
                 "output_prefix", f"must end with the name of a file, got {self.output_prefix}"
             )
 
-    def check_with(self, others: Mapping[type[Settings], Settings]) -> None:
-        """Checks that no file is both read and written; raises a `UserError`."""
-        corpus.check_not_read(self.input_file, self.output_files)
-
-    @property
-    def output_files(self) -> tuple[str, str]:
-        """Paths of the model and of its list of tokens."""
-        return self.output_prefix + ".model", self.output_prefix + ".vocab"
-
 
 def main(settings: TrainSettings) -> None:
     """Trains a model on the corpus and writes it."""
     start = time.monotonic()
-    outputs = settings.output_files
-    paths = corpus.expand_paths(settings.input_file, not_among=outputs)
+    output_file = f"{settings.output_prefix}.model"
+    paths = corpus.expand_paths(settings.input_file, not_among=[output_file])
     reader = corpus.LineReader(settings.invalid_utf8)
     model_proto = train(_sentences(paths, reader, settings), settings)
-    model, vocabulary = map(corpus.OutputFile, outputs)
-    with model, vocabulary:
-        model.write(model_proto)
-        vocabulary.write(vocabulary_text(model_proto).encode())
+    files.write_bytes(output_file, model_proto)
     reader.print_report(PROGRAM)
     seconds = f"{time.monotonic() - start:.1f} s"
-    corpus.print_note(PROGRAM, f"{settings.vocab_size:,} tokens in {outputs[0]}; {seconds}")
+    corpus.print_note(PROGRAM, f"{settings.vocab_size:,} tokens in {output_file}; {seconds}")
 
 
 def _sentences(
@@ -144,24 +131,11 @@ def train(sentences: Iterator[str], settings: TrainSettings) -> bytes:
             eos_id=-1,
             control_symbols=list(CONTROL_SYMBOLS),
             user_defined_symbols=list(USER_DEFINED_SYMBOLS),
-            # These are the trainer's current defaults; they are given because a later version may have others.
-            normalization_rule_name="nmt_nfkc",
-            add_dummy_prefix=True,
-            remove_extra_whitespaces=True,
-            split_by_unicode_script=True,
-            split_by_number=True,
-            split_by_whitespace=True,
-            treat_whitespace_as_suffix=False,
-            hard_vocab_limit=True,
-            max_sentencepiece_length=16,
             max_sentence_length=MAX_SENTENCE_BYTES,
-            seed_sentencepiece_size=1_000_000,
-            shrinking_factor=0.75,
-            num_sub_iterations=2,
             num_threads=NUM_THREADS,
             input_sentence_size=settings.input_sentence_size,
             shuffle_input_sentence=True,  # sampled at random; a smaller corpus stays in its order
-            minloglevel=0 if settings.verbose else 2,  # everything, or errors alone
+            minloglevel=2,  # errors alone
         )
     except RuntimeError as error:
         if reading_errors:
@@ -193,13 +167,6 @@ def _explain(message: str, settings: TrainSettings) -> UserError:
             " raise it, or lower --character_coverage"
         )
     return UserError(f"SentencePiece cannot train on this corpus: {' '.join(message.split())}")
-
-
-def vocabulary_text(model_proto: bytes) -> str:
-    """The vocabulary of a model as in SentencePiece's `.vocab` files: one line "token<tab>score" per token."""
-    processor = sentencepiece.SentencePieceProcessor(model_proto=model_proto)
-    ids = range(processor.get_piece_size())
-    return "".join(f"{processor.id_to_piece(id)}\t{processor.get_score(id):g}\n" for id in ids)
 
 
 def run() -> None:

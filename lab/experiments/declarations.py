@@ -44,7 +44,7 @@ _FILLED_IN = {
     *("output_dir", "seed", "init_checkpoint", "warm_start_from_shallower"),
     *("spm_model_file", "vocab_file", "input_file", "eval_file", "train_file", "predict_file"),
     *("model", "albert_config_file", "foreign", "task_name", "version", "data_dir", "ensemble"),
-    *("output_file", "output_prefix", "random_next_sentence"),
+    *("output_file", "output_prefix"),
 }
 
 

@@ -29,6 +29,6 @@ def make_records(tmp_path, spm_model_file):
         }
         settings = PretrainingDataSettings(**{**defaults, **changes})
         create_pretraining_data.main(settings)
-        return pathlib.Path(settings.folder.removeprefix("file://"))
+        return pathlib.Path(settings.output_dir.removeprefix("file://"))
 
     return make

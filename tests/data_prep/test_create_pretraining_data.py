@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.core.errors import UserError
-from albert_tf.data.record_formats import FORMATS, record_writer
+from albert_tf.data.record_formats import record_writer
 from albert_tf.data_prep.pretraining import blocks, plan, shards
 from albert_tf.text.tokenizer import Tokenizer
 from tests.data.test_pretraining_examples import COMPILED
@@ -193,14 +193,12 @@ def test_sentence_tasks(make, task, share):
 
 def test_workers_change_nothing(make):
     expected = contents(make("one", num_shards=4))
-    for num_workers in (2,):
-        assert contents(make(str(num_workers), num_shards=4, num_workers=num_workers)) == expected
+    assert contents(make("two", num_shards=4, num_workers=2)) == expected
 
 
 COMPILED_FUNCTIONS = """
 import importlib, sys
 import numba
-from albert_tf.data.record_formats import FORMATS, record_writer
 from albert_tf.data_prep import create_pretraining_data as program
 from albert_tf.data_prep.pretraining import run
 
@@ -217,23 +215,23 @@ class Workers(run.Workers):
         return super().__enter__()
 
 run.Workers = Workers
-program.main(program.PretrainingDataSettings(**{settings}))
-assert before == signatures() and any(before.values()), (before, signatures())
+for settings in {settings}:
+    program.main(program.PretrainingDataSettings(**settings))
+    assert before == signatures() and any(before.values()), (before, signatures())
 """
 
 
-@pytest.mark.parametrize(
-    ("record_format", "masking"),
-    [(name, masking) for name in FORMATS for masking in FORMATS[name].masking],
-)
-def test_everything_is_compiled_before_workers_start(
-    tmp_path, text_file, spm_model_file, record_format, masking
-):
+def test_everything_is_compiled_before_workers_start(tmp_path, text_file, spm_model_file):
     """Or each of them would compile it."""
-    settings = {
-        **{"input_file": text_file, "spm_model_file": spm_model_file, "num_workers": 1},
-        **{"record_format": record_format, "masking": masking, "output_dir": str(tmp_path / "out")},
-    }
+    values = {"input_file": text_file, "spm_model_file": spm_model_file, "num_workers": 1}
+    kinds = [("packed", "dynamic"), ("full", "static"), ("packed", "static")]
+    settings = [
+        {
+            **{**values, "output_dir": str(tmp_path / f"{masking}_{kind}")},
+            **{"record_format": kind, "masking": masking},
+        }
+        for kind, masking in kinds
+    ]
     code = COMPILED_FUNCTIONS.format(modules=COMPILED, settings=settings)
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -277,15 +275,6 @@ def test_examples_are_shuffled(make, text_file, spm_model_file):
     whole = np.corrcoef(document_of_row, np.arange(len(document_of_row)))[0, 1]
     assert len(document_of_row) > 600
     assert abs(neighbors) < 0.12 and abs(whole) < 0.12  # three deviations
-
-
-def test_output_files_by_name(make, tmp_path):
-    names = [str(tmp_path / "out" / name) for name in ("x.rec", "y.rec")]
-    folder = make(output_dir="", output_file=",".join(names))
-    metadata = metadata_of(folder)
-    assert [shard["file"] for shard in metadata["shards"]] == ["x.rec", "y.rec"]
-    sizes = [shard["examples"] for shard in metadata["shards"]]
-    assert abs(sizes[0] - sizes[1]) <= 1 and sum(sizes) == metadata["counts"]["examples"]
 
 
 def test_an_interrupted_run_is_resumed(make, tmp_path, monkeypatch, capsys):
@@ -351,7 +340,6 @@ def test_bytes_that_are_not_utf8(make, monkeypatch, capsys):
         make(text=text)
     counts = metadata_of(make(text=text, invalid_utf8="replace"))["counts"]
     assert counts["blocks"] > 3 and counts["invalid_utf8_lines"] == 2
-    assert counts["first_invalid_line"].endswith("input.txt, line 4")
     assert "2 lines were not UTF-8" in capsys.readouterr().err
 
 
@@ -367,7 +355,7 @@ def test_no_pair_at_all(make):
 
 
 def test_more_files_than_examples(make):
-    with pytest.raises(UserError, match="too few for 9 files"):
+    with pytest.raises(UserError, match="--num_shards=9: the text gives 2 examples, too few"):
         make(text="Kalo miter.\nUn lo.\n", num_shards=9)
 
 
@@ -384,7 +372,7 @@ def test_other_settings_in_the_folder(make, tmp_path):
     with pytest.raises(UserError, match="masked_lm_prob was 0.15, is 0.2; give another folder"):
         make(masked_lm_prob=0.2)
     assert contents(tmp_path / "records") == before
-    with pytest.raises(UserError, match="requested_shards was 0, is 3"):
+    with pytest.raises(UserError, match="num_shards was 0, is 3"):
         make(num_shards=3)
     with pytest.raises(UserError, match="input_file named other files"):
         make(text=made_up_text(5, 1))
@@ -393,12 +381,6 @@ def test_other_settings_in_the_folder(make, tmp_path):
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"random_next_sentence": True, "sentence_task": "none"}, "contradicts --sentence_task"),
-        ({"output_file": "x.rec"}, "output_dir or --output_file"),
-        ({"output_dir": ""}, "output_dir or --output_file"),
-        ({"output_dir": "", "output_file": "a/x,b/x"}, "one folder"),
-        ({"output_dir": "", "output_file": "a/x,a/../a/./x"}, "twice"),
-        ({"output_dir": "", "output_file": "x", "num_shards": 2}, "--num_shards contradicts"),
         ({"max_seq_length": 4}, "--max_seq_length must be at least 5"),
         ({"masking": "dynamic"}, "--masking=dynamic needs --record_format=packed$"),
     ],

@@ -83,11 +83,3 @@ def test_passages_have_the_package_as_label_and_do_not_name_it(tmp_path):
 def test_no_python_file(tmp_path):
     with pytest.raises(UserError, match="no Python file there"):
         sample(tmp_path, {"a.txt": "Text."})
-
-
-@pytest.mark.slow
-def test_the_installed_packages_have_a_megabyte(tmp_path):
-    output = tmp_path / "out.txt"
-    sample_corpus.main(SampleSettings(output_file=str(output), max_megabytes=1))
-    assert 1e6 < output.stat().st_size < 1.2e6
-    assert all(len(document) >= sample_corpus.MIN_SENTENCES for document in documents_in(output))

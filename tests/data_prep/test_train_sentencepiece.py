@@ -64,22 +64,6 @@ def test_special_tokens_come_first_and_text_is_cleaned(tmp_path, capfd):
     assert "training on 600 sentences (0 above 4,192 bytes left out)" in output.err
 
 
-def test_vocabulary_file_is_the_one_that_sentencepiece_writes(tmp_path):
-    train(tmp_path)
-    (tmp_path / "clean.txt").write_text("a b c\n" * 10)
-    sentencepiece.SentencePieceTrainer.train(
-        input=str(tmp_path / "clean.txt"),
-        model_prefix=str(tmp_path / "peer"),
-        vocab_size=7,
-        minloglevel=2,
-    )
-    expected = (tmp_path / "peer.vocab").read_text("utf-8")
-    assert train_sentencepiece.vocabulary_text((tmp_path / "peer.model").read_bytes()) == expected
-    lines = (tmp_path / "spiece.vocab").read_text("utf-8").splitlines()
-    assert lines[:3] == ["<pad>\t0", "<unk>\t0", "[CLS]\t0"]
-    assert len(lines) == 300
-
-
 def test_cased_models_keep_case(tmp_path):
     assert re.search("[A-Z]", "".join(pieces(train(tmp_path, do_lower_case=False))[13:]))
 
@@ -145,12 +129,11 @@ def test_wrong_corpus(tmp_path, corpus, message):
 
 
 def test_output_that_cannot_be_written(tmp_path):
-    (tmp_path / "spiece.vocab").mkdir()
-    with pytest.raises(UserError, match="spiece.vocab: cannot be written"):
+    (tmp_path / "spiece.model").mkdir()
+    with pytest.raises(UserError, match="spiece.model: cannot be written"):
         train(tmp_path)
-    assert not (tmp_path / "spiece.model").exists()
-    (tmp_path / "other.vocab").write_text("a\t0\n")
-    with pytest.raises(UserError, match="other.vocab is both read and written"):
+    (tmp_path / "other.model").write_text("text")
+    with pytest.raises(UserError, match="other.model is both read and written"):
         train(tmp_path, input_file=str(tmp_path), output_prefix=str(tmp_path / "other"))
 
 

@@ -25,14 +25,6 @@ from albert_tf.data_prep.pretraining.blocks import Block, Counts, Inputs, Job
 from albert_tf.data_prep.pretraining.plan import Plan, plan_parts
 from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
 
-BEAM_RUNNERS = {
-    "direct": "DirectRunner",
-    "flink": "FlinkRunner",
-    "spark": "SparkRunner",
-    "dataflow": "DataflowRunner",
-    "portable": "PortableRunner",
-}
-
 
 def make_with_beam(job: Job, inputs: Inputs) -> tuple[Counts, list[Counts]]:
     """`run.make_here`, on the runner that the settings name."""
@@ -62,7 +54,7 @@ def make_with_beam(job: Job, inputs: Inputs) -> tuple[Counts, list[Counts]]:
 
 def pipeline_options(settings: PretrainingDataSettings) -> PipelineOptions:
     """The options of Beam: those that `--runner` and `--num_workers` imply, followed by the user's."""
-    options = [f"--runner={BEAM_RUNNERS[settings.runner]}"]
+    options = [f"--runner={settings.runner.capitalize()}Runner"]
     if settings.runner == "direct":
         num_workers = settings.num_workers or num_cores()
         mode = "in_memory" if num_workers == 1 else "multi_processing"

@@ -84,7 +84,6 @@ class Span(NamedTuple):
     path: str
     start: int
     end: int
-    unpacked: str = ""  # where the text of a gzip file is
 
 
 class Block(NamedTuple):
@@ -115,7 +114,7 @@ def blocks_of(inputs: Inputs) -> Iterator[Block]:
         start = 0
         while start < file["bytes"]:
             end = min(start + room, file["bytes"])
-            spans.append(Span(file["file"], start, end, file.get("unpacked", "")))
+            spans.append(Span(file["file"], start, end))
             room -= end - start
             start = end
             if not room:
@@ -128,7 +127,7 @@ def blocks_of(inputs: Inputs) -> Iterator[Block]:
 # --- Reading.
 
 
-def read_block(block: Block, invalid_utf8: str) -> Text:
+def read_block(block: Block) -> Text:
     """Reads the documents of a block."""
     text = Text([], [], [], 0)
     document = 0
@@ -136,17 +135,16 @@ def read_block(block: Block, invalid_utf8: str) -> Text:
         content, offset, is_cut = read_span(span)
         lines = content.split(b"\n")
         for line in lines:
-            sentence: str | None
             try:
                 sentence = line.decode()
             except UnicodeDecodeError:
                 text.invalid_lines.append((span.path, offset))
-                sentence = corpus.decode_invalid(line, invalid_utf8)
+                sentence = line.decode(errors="replace")
             offset += len(line) + 1
             if sentence and not sentence.isspace():
                 text.sentences.append(sentence)
                 text.documents.append(document)
-            elif sentence is not None:
+            else:
                 document += 1
         document += 1
         text = text._replace(num_cuts=text.num_cuts + is_cut)
@@ -156,10 +154,11 @@ def read_block(block: Block, invalid_utf8: str) -> Text:
 def read_span(span: Span) -> tuple[bytes, int, bool]:
     """The text of the documents that begin in a span, its offset, and whether it begins inside a document."""
     before = min(span.start, 1)  # the byte before a span tells whether a line begins with it
-    path = span.unpacked or span.path
-    with files.errors_named(path, "read"), files.open_binary(path) as file:
+    with files.errors_named(span.path, "read"), files.open_binary(span.path) as file:
         file.seek(span.start - before)
         data = file.read(before + span.end - span.start + BLOCK_BYTES)
+    if not span.start:
+        corpus.check_head(data[: corpus.HEAD_BYTES], span.path)
     end_of_span = before + span.end - span.start
     first = _first_document(data[:end_of_span]) if span.start else 0
     if first is None:
@@ -194,9 +193,9 @@ def store_block(job: Job, block: Block) -> dict[str, Any]:
     path = _block_file(job, block.number)
     if counts := counts_of(job, path):
         return counts
-    text = read_block(block, job.settings.invalid_utf8)
+    text = read_block(block)
     if text.invalid_lines and job.settings.invalid_utf8 == "error":
-        raise UserError(corpus.not_utf8(corpus.place_of(*text.invalid_lines[0])))
+        raise UserError(corpus.not_utf8(_place_of(*text.invalid_lines[0])))
     documents = as_documents(job.tokenizer, text.sentences, text.documents)
     numbers = range(job.settings.dupe_factor)
     passes = [plan_pass(job, documents, block.number, number) for number in numbers]
@@ -213,8 +212,6 @@ def store_block(job: Job, block: Block) -> dict[str, Any]:
         "examples": sum(map(len, all_pairs)),
         "dropped_sentences": sum(num_dropped for _, num_dropped in passes),
         "invalid_utf8_lines": len(text.invalid_lines),
-        # The block's number, so that the first of all such lines can be found.
-        "first_invalid_line": [[block.number, *line] for line in text.invalid_lines[:1]],
     }
     with writing(job, path, counts) as file:
         np.save(file, documents.ids)
@@ -223,15 +220,23 @@ def store_block(job: Job, block: Block) -> dict[str, Any]:
     return counts
 
 
-def sum_counts(counts_of_blocks: Iterable[Counts]) -> dict[str, Any]:
+def _place_of(path: str, offset: int) -> str:
+    """The file and the number of the line that begins at an offset, for messages."""
+    line = 1
+    with files.open_binary(path) as file:
+        while offset > 0 and (data := file.read(min(offset, 1 << 20))):
+            line += data.count(b"\n")
+            offset -= len(data)
+    return f"{path}, line {line}"
+
+
+def sum_counts(counts_of_blocks: Iterable[Counts]) -> dict[str, int]:
     """Adds up the counts of blocks, or sums of them."""
     total: Counter = Counter()
-    first_invalid_line: list = []
     for counts in counts_of_blocks:
-        first_invalid_line += counts["first_invalid_line"]
-        total.update({name: counts[name] for name in counts if name != "first_invalid_line"})
+        total.update(counts)
     del total["bytes"]  # the size of the stored blocks
-    return {**total, "first_invalid_line": sorted(first_invalid_line)[:1]}
+    return dict(total)
 
 
 def stored_pairs(

@@ -83,11 +83,10 @@ def plan_parts(settings: PretrainingDataSettings, text_counts: Mapping[str, Any]
     example_bytes = 300 + 5 * settings.max_seq_length + 9 * num_slots
     small_parts = min(MAX_SMALL_PARTS, math.ceil(num_examples / SMALL_PART_EXAMPLES))
     wanted = max(small_parts, math.ceil(num_examples * example_bytes / PART_BYTES))
-    num_shards = len(settings.output_files) or settings.num_shards or wanted
+    num_shards = settings.num_shards or wanted
     if num_shards > num_examples:
-        flag = "output_file" if settings.output_file else "num_shards"
         raise UserError(
-            f"--{flag}: the text gives {num_examples} examples, too few for {num_shards} files"
+            f"--num_shards={num_shards}: the text gives {num_examples} examples, too few for it"
         )
     num_parts = math.ceil(wanted / num_shards) * num_shards
     num_passes = text_counts["blocks"] * settings.dupe_factor

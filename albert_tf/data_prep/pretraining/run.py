@@ -20,7 +20,7 @@ import contextlib
 import logging
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import albert_tf
@@ -53,42 +53,24 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> tuple[dict[str
     """
     make_shards = make_here if settings.runner == "local" else _beam_engine()
     job = _make_job(settings)
-    inputs, modified = corpus.inputs_of(settings.input_file)
+    paths = corpus.expand_paths(settings.input_file)
+    inputs = [{"file": path, "bytes": corpus.size_of(path)} for path in paths]
     identity = _identity(job, inputs)
-    with locked(settings.folder, "output_dir" if settings.output_dir else "output_file"):
-        if metadata := _finished(settings.folder, identity):
+    with locked(settings.output_dir, "output_dir"):
+        if metadata := _finished(settings.output_dir, identity):
             files.remove(settings.work_folder)  # of a run that was killed at the very end
             return metadata, True
-        _begin(settings, {**identity, "modified_nanoseconds": modified})
-        texts = [_as_text(settings, number, file) for number, file in enumerate(inputs)]
-        text_counts, counts_of_shards = make_shards(job, texts)
-        metadata = {
-            **identity,
-            "num_shards": len(counts_of_shards),
-            "counts": _total(text_counts, counts_of_shards),
-            "shards": [{name: counts[name] for name in _OF_SHARD} for counts in counts_of_shards],
-        }
-        path = os.path.join(settings.folder, METADATA_FILE)
+        _begin(settings, identity)
+        text_counts, counts_of_shards = make_shards(job, inputs)
+        counts = dict(text_counts)
+        for shard in counts_of_shards:
+            add_counts(counts, {name: shard[name] for name in shard if name not in _OF_FILE})
+        shards_made = [{name: counts[name] for name in _OF_SHARD} for counts in counts_of_shards]
+        metadata = {**identity, "counts": counts, "shards": shards_made}
+        path = os.path.join(settings.output_dir, METADATA_FILE)
         files.write_bytes(path, files.json_bytes(metadata))
         files.remove(settings.work_folder)
     return metadata, False
-
-
-def _as_text(
-    settings: PretrainingDataSettings, number: int, file: Mapping[str, Any]
-) -> Mapping[str, Any]:
-    """Checks that a file is text, and decompresses gzip into the work folder, because blocks begin anywhere."""
-    with corpus.open_text(file["file"]) as text:
-        if not corpus.is_gzip(file["file"]):
-            return file
-        path = os.path.join(settings.work_folder, f"text-{number:06d}")
-        if not files.exists(path):
-            with files.OutputFile(path) as unpacked:
-                while data := text.read(1 << 20):
-                    unpacked.write(data)
-    status = files.status(path)
-    assert status, "it was just written"
-    return {**file, "bytes": status.length, "unpacked": path}
 
 
 # --- The engines.
@@ -159,15 +141,10 @@ def _make_job(settings: PretrainingDataSettings) -> Job:
 def _identity(job: Job, inputs: Inputs) -> dict[str, Any]:
     """The values that must be equal for a run to be continued; they are the first entries of the metadata."""
     settings = job.settings
-    # The metadata has these under other names: requested_shards, file_names and sentence_task.
-    renamed = ("num_shards", "output_file", "random_next_sentence")
-    names = [name for name in settings.names(changes_results=True) if name not in renamed]
     # The reader needs it to mask tokens.
     vocabulary = {"vocabulary": job.vocabulary.to_json()} if settings.masking == "dynamic" else {}
     return {
-        **{name: getattr(settings, name) for name in names},
-        "requested_shards": settings.num_shards,
-        "file_names": [os.path.basename(path) for path in settings.output_files],
+        **{name: getattr(settings, name) for name in settings.names(changes_results=True)},
         "vocab_size": job.tokenizer.vocab_size,
         "spm_sha256": job.tokenizer.sha256,
         **vocabulary,
@@ -199,13 +176,14 @@ def _begin(settings: PretrainingDataSettings, state: Mapping[str, Any]) -> None:
     Raises:
       UserError: the folder contains records of another run.
     """
-    folder, state_file = settings.folder, os.path.join(settings.work_folder, "settings.json")
+    folder = settings.output_dir
+    state_file = os.path.join(settings.work_folder, "settings.json")
     earlier = files.read_json(state_file) if files.exists(state_file) else None
     if earlier == state:
         corpus.print_note(PROGRAM, f"resuming the run in {folder}")
         return
     for name in files.names_in(folder) if files.is_folder(folder) else ():
-        if name.endswith((".tfrecord", ".tfrecord.gz")) or name in state["file_names"]:
+        if name.endswith(".tfrecord"):
             if earlier:
                 _check_equal(folder, earlier, state)
             raise UserError(
@@ -220,18 +198,8 @@ def _check_equal(folder: str, found: Mapping[str, Any], expected: Mapping[str, A
     for key, value in expected.items():
         if found.get(key) != value:
             difference = f"{key} was {found.get(key)}, is {value}"
-            if key in ("input_files", "modified_nanoseconds"):
+            if key == "input_files":
                 difference = "--input_file named other files, or they have changed"
             raise UserError(
                 f"{folder}: holds records of another run: {difference}; give another folder"
             )
-
-
-def _total(text_counts: Counts, counts_of_shards: Sequence[Counts]) -> dict[str, Any]:
-    """The counts for the metadata."""
-    invalid_lines = text_counts["first_invalid_line"]
-    place = corpus.place_of(*invalid_lines[0][1:]) if invalid_lines else ""
-    total = {**text_counts, "first_invalid_line": place}
-    for counts in counts_of_shards:
-        add_counts(total, {name: counts[name] for name in counts if name not in _OF_FILE})
-    return total

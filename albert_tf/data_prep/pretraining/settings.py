@@ -6,12 +6,10 @@ import shlex
 from collections.abc import Mapping, Set
 from typing import Any
 
-from albert_tf.core import files
 from albert_tf.core.settings import LARGEST_SEED, Settings, setting
 from albert_tf.core.workers import num_workers_setting
 from albert_tf.data.pretraining_examples import SENTENCE_TASKS
 from albert_tf.data.record_formats import FORMATS
-from albert_tf.data.record_formats.base import METADATA_FILE
 from albert_tf.data_prep.corpus import invalid_utf8_setting
 from albert_tf.tasks.settings import LONGEST_SEQUENCE
 from albert_tf.text.settings import TextSettings, VocabularySettings
@@ -33,10 +31,7 @@ class PretrainingDataSettings(VocabularySettings, TextSettings):
         input_path=True,
         changes_results=False,
     )
-    output_dir: str = setting("", "Folder for the records.", changes_results=False)
-    output_file: str = setting(
-        "", "Names of the records, separated by commas, all in one folder; replaces --output_dir."
-    )
+    output_dir: str = setting("", "Folder for the records.", required=True, changes_results=False)
     do_whole_word_mask: bool = setting(
         True, "Whether whole words are masked instead of single tokens."
     )
@@ -48,12 +43,10 @@ class PretrainingDataSettings(VocabularySettings, TextSettings):
         True,
         "Whether spans of n words have probability proportional to 1/n; false reverses these probabilities.",
     )
-    random_next_sentence: bool = setting(False, "The original's name for --sentence_task=nsp.")
     sentence_task: str = setting(
-        "",
-        "sop (also if not given): half of the pairs are swapped; nsp: half of the B are from another document;"
-        " none: all in order.",
-        choices=("", *SENTENCE_TASKS),
+        "sop",
+        "sop: half of the pairs are swapped; nsp: half of the B are from another document; none: all in order.",
+        choices=SENTENCE_TASKS,
     )
     single_segment: str = setting(
         "faithful",
@@ -126,66 +119,27 @@ class PretrainingDataSettings(VocabularySettings, TextSettings):
 
     def __post_init__(self):
         super().__post_init__()
-        self._check_runner()
-        if self.random_next_sentence and self.sentence_task not in ("", "nsp"):
-            self.refuse("random_next_sentence", f"contradicts --sentence_task={self.sentence_task}")
-        if not self.sentence_task:
-            task = "nsp" if self.random_next_sentence else "sop"
-            object.__setattr__(self, "sentence_task", task)
-        if bool(self.output_dir) == bool(self.output_file):
-            self.refuse("output_dir", "or --output_file must be given, and not both")
+        if self.runner == "local" and self.pipeline_options:
+            self.refuse("pipeline_options", "contradicts --runner=local, which is not Beam")
+        try:
+            shlex.split(self.pipeline_options)
+        except ValueError as error:
+            self.refuse("pipeline_options", f"cannot be split into options ({error})")
         if self.masking not in FORMATS[self.record_format].masking:
             able = [name for name in FORMATS if self.masking in FORMATS[name].masking]
             self.refuse("masking", f"={self.masking} needs --record_format={' or '.join(able)}")
-        if self.output_file and self.num_shards:
-            self.refuse("num_shards", "contradicts --output_file, which names every file")
-        real_paths = [files.real_path(path) for path in self.output_files]
-        if len(set(map(os.path.dirname, real_paths))) > 1:
-            reason = f"must name files in one folder, that of their {METADATA_FILE}"
-            self.refuse("output_file", reason)
-        if len(set(real_paths)) < len(real_paths):
-            self.refuse("output_file", "names a file twice")
 
     def check_with(self, others: Mapping[type[Settings], Settings]) -> None:
         """Checks that a vocabulary is given."""
         self.require_vocabulary()
 
-    def _check_runner(self) -> None:
-        if self.runner == "local" and self.pipeline_options:
-            self.refuse("pipeline_options", "contradicts --runner=local, which is not Beam")
-        if self.runner == "dataflow" and "://" not in self.folder:
-            self.refuse("output_dir", f"must be remote with --runner=dataflow; got {self.folder}")
-        if self.runner not in ("local", "direct") and self.num_workers:
-            self.refuse(
-                "num_workers",
-                f"contradicts --runner={self.runner}, whose workers are set by --pipeline_options",
-            )
-        try:
-            options = shlex.split(self.pipeline_options)
-        except ValueError as error:
-            self.refuse("pipeline_options", f"cannot be split into options ({error})")
-        if any(option.split("=")[0] == "--runner" for option in options):
-            self.refuse("pipeline_options", "must not contain --runner, which is a flag of its own")
-
-    @property
-    def folder(self) -> str:
-        """The folder of the records."""
-        return self.output_dir or os.path.dirname(next(iter(self.output_files), "")) or "."
-
     @property
     def work_folder(self) -> str:
         """The folder of a run's intermediate files."""
-        return os.path.join(self.folder, ".unfinished")
-
-    @property
-    def output_files(self) -> list[str]:
-        """The paths of the records, if they are given."""
-        return [path for path in self.output_file.split(",") if path]
+        return os.path.join(self.output_dir, ".unfinished")
 
     def shard_path(self, index: int, num_shards: int) -> str:
         """The path of a shard."""
-        if self.output_files:
-            return self.output_files[index]
         name = f"pretraining-{index:05d}-of-{num_shards:05d}.tfrecord"
         return os.path.join(self.output_dir, name)
 
