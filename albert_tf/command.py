@@ -31,7 +31,6 @@ PROGRAMS = {
     "convert": "albert_tf.convert",
     "export": "albert_tf.export",
     "serve": "albert_tf.serve",
-    "submission": "albert_tf.glue_submission",
 }
 DATA_PROGRAMS = {
     name: f"albert_tf.data_prep.{name}"

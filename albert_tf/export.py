@@ -155,9 +155,7 @@ def _write_saved_model(path: str, settings: ExportSettings, source: Source) -> N
         source.task,
         missing=source.missing,
         make_signatures=predictors.definition_of(weights).signatures,
-        early_exit=predictors.early_exit_of(
-            weights, source.task, settings.patience, settings.score_tolerance
-        ),
+        early_exit=predictors.early_exit_of(weights, settings.patience, settings.score_tolerance),
     )
     beside = _beside(source, tokenizer, tokenizer.cleaning, dtype=settings.dtype, **patience)
     parent, version = os.path.split(path)

@@ -17,8 +17,6 @@ CONFIG, TF1_CONFIG = "config.json", "albert_config.json"
 TOKENIZER_SETTINGS = "tokenizer_config.json"
 # Our own settings in the original's configuration, which ignores unknown keys.
 TF1_OWN_KEY = "_albert_tf"
-# The setting that has a number for each label; all other settings are single values.
-THRESHOLDS = "thresholds"
 NOT_TFLITE = "only LiteRT and TensorFlow read a TFLite file; give the model that was exported, or export --format=onnx"
 _OF_TEXT = ("do_lower_case", "keep_accents")
 ASSETS, EXPORT = "assets", "export.json"  # in our own exports; EXPORT describes them

@@ -7,7 +7,6 @@ Shape legend: `encoder.py`; R rows, one for each example, or one for each choice
 import dataclasses
 from collections.abc import Callable, Mapping
 
-import numpy as np
 import tensorflow as tf
 
 from albert_tf.core.errors import UserError
@@ -22,20 +21,19 @@ class EarlyExit:
     Attributes:
       patience: the number of layers in a row that must give the same answer.
       tolerance: the largest difference between scores that count as the same.
-      thresholds: the least probability of each label, if an example may have several labels.
+      has_several: whether an example has any number of labels: those with positive logits.
     """
 
     patience: int
     tolerance: float = 0.1
-    thresholds: np.ndarray | None = None
+    has_several: bool = False
 
     def is_same(self, before: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         """Whether logits [B, C] mean the same answers as those before, bool [B]."""
         if logits.shape[-1] == 1:
             return (tf.abs(logits - before) <= self.tolerance)[:, 0]
-        if self.thresholds is not None:
-            has_label, had_label = (tf.sigmoid(x) >= self.thresholds for x in (logits, before))
-            return tf.reduce_all(has_label == had_label, axis=-1)
+        if self.has_several:
+            return tf.reduce_all((logits >= 0) == (before >= 0), axis=-1)
         return tf.argmax(logits, axis=-1) == tf.argmax(before, axis=-1)
 
 

@@ -88,27 +88,21 @@ def load_predictor(
         return predictor_class(onnx, *arguments, weights.left_out, compute=onnx)
     from albert_tf.tasks.compiled import Compiled
 
-    early_exit = early_exit_of(weights, settings, patience, score_tolerance)
+    early_exit = early_exit_of(weights, patience, score_tolerance)
     model, report = pretrained.build_model(weights)
     compute = Compiled(model, early_exit)
     return predictor_class(model, *arguments, report.initialized, compute=compute)
 
 
-def early_exit_of(
-    weights: Weights, task_settings: Mapping[str, Any], patience: int | None, tolerance: float
-) -> "EarlyExit | None":
+def early_exit_of(weights: Weights, patience: int | None, tolerance: float) -> "EarlyExit | None":
     """When texts leave a model; None without patience."""
     if not patience:
         return None
     from albert_tf.model.early_exit import EarlyExit, check_leaves_early
     from albert_tf.model.heads import MODEL_CLASSES
-    from albert_tf.tasks.classification import multi_label
 
     check_leaves_early(MODEL_CLASSES[weights.model_class], weights.source)
-    config, thresholds = weights.config, None
-    if config.is_multi_label:
-        thresholds = multi_label.usable_thresholds(task_settings, config.labels)
-    return EarlyExit(patience, tolerance, thresholds)
+    return EarlyExit(patience, tolerance, weights.config.is_multi_label)
 
 
 def load_tokenizer(path: AnyPath, do_lower_case: bool | None = None) -> Tokenizer:

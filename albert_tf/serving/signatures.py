@@ -65,7 +65,7 @@ def servable(
             case heads.AlbertForPreTraining():
                 own = _pretraining(model, text, tokenizer, parts)
             case heads.AlbertForSequenceClassification():
-                own = _classify(model, call, text, task)
+                own = _classify(model, call, text)
             case heads.AlbertForEmbedding():
                 own = _embed(model, text)
             case heads.AlbertForMultipleChoice():
@@ -275,13 +275,9 @@ def _embed(model: heads.AlbertForEmbedding, text: GraphText) -> Signatures:
 
 
 def _classify(
-    model: heads.AlbertForSequenceClassification,
-    call: Callable,
-    text: GraphText,
-    task: Mapping[str, Any],
+    model: heads.AlbertForSequenceClassification, call: Callable, text: GraphText
 ) -> Signatures:
     labels = model.config.labels
-    thresholds = multi_label.usable_thresholds(task, labels)
 
     @_signature(*_strings("text_a", "text_b"))
     def classify_pairs(text_a, text_b):
@@ -289,7 +285,7 @@ def _classify(
         logits = outputs["logits"]
         if model.config.is_multi_label:
             probabilities = tf.sigmoid(logits)
-            names = tf.where(probabilities >= thresholds, tf.constant(labels), "")
+            names = tf.where(probabilities >= multi_label.THRESHOLD, tf.constant(labels), "")
             return {**outputs, "probabilities": probabilities, "labels": names}
         if len(labels) == 1:
             return {"score": outputs.pop("logits")[:, 0], **outputs}

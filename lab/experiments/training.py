@@ -17,7 +17,7 @@ import tf_keras
 from albert_tf.core import files
 from albert_tf.core.settings import Settings
 from albert_tf.tasks import registry, repeated_runs
-from albert_tf.tasks.classification.settings import GLUE_TASK_NAMES, task_key
+from albert_tf.tasks.classification.glue import GLUE_TASKS, task_key
 from albert_tf.tasks.pretraining.task import PretrainingTask
 from albert_tf.training import loop
 from albert_tf.training.run_folder import CONFIG_FILE, EVAL_METRICS_FILE, METRICS_FILE, RESULTS_FILE
@@ -221,7 +221,7 @@ def task_data(workspace: Workspace, task: str) -> dict[str, Any]:
     if task == "race":
         folder = workspace.find("race", "RACE")
         return {"data_dir": folder} if folder else {}
-    name = {task_key(name): name for name in GLUE_TASK_NAMES}[task]
+    name = {task_key(name): name for name in GLUE_TASKS}[task]
     folder = workspace.find(f"glue/{name}", f"glue*/{name}")
     return {"task_name": name, "data_dir": folder} if folder else {}
 

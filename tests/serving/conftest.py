@@ -44,10 +44,7 @@ CLASSES = {
 SQUAD = {"doc_stride": 5, "max_query_length": 7, "max_answer_length": 4, "n_best_size": 6}
 TASKS = {
     "pairs": {"max_seq_length": 13},
-    "labels": {
-        "max_seq_length": 13,
-        "thresholds": {"size": 0.4, "colour": 0.6, "mood": 0.5, "name": 0.55},
-    },
+    "labels": {"max_seq_length": 13},
     "tags": {"max_seq_length": 9, "doc_stride": 3, "word_separator": "space"},
     "choices": {"max_seq_length": 19, "max_qa_length": 6},
     "span": {"max_seq_length": 23, **SQUAD},

@@ -7,13 +7,9 @@ r"""Fine-tunes ALBERT on a GLUE task, or to classify or score texts of your own.
         --output_dir=runs/reviews
 """
 
+from albert_tf.tasks.classification.glue import GLUE_TASKS, OWN_TASK, task_key
 from albert_tf.tasks.classification.predictor import ClassificationPredictor
-from albert_tf.tasks.classification.settings import (
-    GLUE_TASK_NAMES,
-    OWN_TASK,
-    ClassifierConfig,
-    task_key,
-)
+from albert_tf.tasks.classification.settings import ClassifierConfig
 from albert_tf.tasks.classification.source import TextSource
 from albert_tf.tasks.definition import TaskDefinition
 from albert_tf.tasks.presets import row
@@ -38,7 +34,7 @@ def _task(config, run):
 
 
 DEFINITION = TaskDefinition(
-    names=(*map(task_key, GLUE_TASK_NAMES), OWN_TASK),
+    names=(*map(task_key, GLUE_TASKS), OWN_TASK),
     name_of=lambda values: task_key(values["task_name"]),
     settings=ClassifierConfig,
     source=TextSource,

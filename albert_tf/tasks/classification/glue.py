@@ -3,37 +3,21 @@
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 
 from albert_tf.core import files
 from albert_tf.core.errors import UserError
 from albert_tf.data.tables import chosen, read_table
-from albert_tf.tasks.classification.settings import task_key
 from albert_tf.tasks.classification.text_pairs import TextExample
 from albert_tf.tasks.classification.tsv import check_texts, parse_value
 
+OWN_TASK = "table"  # the name of a task of the user's own
+_OWN_FORMATS = ("tsv", "csv", "json", "jsonl", "parquet")
 SPLITS = ("train", "dev", "test")
-SUBMISSION_FOLDER = "predictions"  # inside a run's folder
-SUBMISSION_HEADER = "index\tprediction"
-
 _ONE_FILE = {split: {"": f"{split}.tsv"} for split in SPLITS}
-
-
-@dataclasses.dataclass(frozen=True)
-class LeaderboardFile:
-    """A file of answers in the leaderboard's format (gluebenchmark.com, FAQ).
-
-    Attributes:
-      constant_answer: the answer to every example if there is no model: the most frequent label of the training data
-        (QNLI: of the development data), or the mean score.
-    """
-
-    name: str
-    num_rows: int
-    constant_answer: str
+# Group -> ending of its name on the leaderboard.
+_GROUPS = {"": "", "matched": "-m", "mismatched": "-mm"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -49,7 +33,6 @@ class GlueTask:
       skips_broken_rows: whether rows without a label are skipped, as the original does: a line break inside a text has
         broken them.
       metrics: names in `tasks.metrics.METRICS`; the first is the metric of the paper's tables.
-      leaderboard: group -> file; empty for a task that is not on the leaderboard.
     """
 
     name: str
@@ -61,7 +44,6 @@ class GlueTask:
     columns_without_header: tuple[str, ...] = ()
     skips_broken_rows: bool = False
     metrics: tuple[str, ...] = ("accuracy",)
-    leaderboard: Mapping[str, LeaderboardFile] = dataclasses.field(default_factory=dict)
 
     @property
     def folder(self) -> str:
@@ -80,38 +62,25 @@ SCORE_RANGE = (0.0, 5.0)
 _NLI_LABELS = ("contradiction", "entailment", "neutral")
 _TWO_WAY_LABELS = ("entailment", "not_entailment")
 
-
-def _task(name: str, test_set: tuple[int, str], **fields: Any) -> GlueTask:
-    """A task with one test set; `test_set` is its number of rows and the constant answer."""
-    return GlueTask(
-        name=name, leaderboard={"": LeaderboardFile(f"{name}.tsv", *test_set)}, **fields
-    )
-
-
 # Labels are in the original's order (classifier_utils.py, `get_labels`). Metrics are those of GLUE; the first one is
 # that of the paper's Table 9: accuracy for MRPC and QQP, Pearson's correlation for STS-B (fairseq#1561).
 _TASKS = (
-    _task(
-        "CoLA",
-        (1063, "1"),
+    GlueTask(
+        name="CoLA",
         text_columns=("sentence",),
         columns_without_header=("source", "label", "original_label", "sentence"),
         metrics=("matthews", "accuracy"),
     ),
-    _task("SST-2", (1821, "1"), text_columns=("sentence",)),
-    _task(
-        "MRPC",
-        (1725, "1"),
+    GlueTask(name="SST-2", text_columns=("sentence",)),
+    GlueTask(
+        name="MRPC",
         text_columns=("#1 String", "#2 String"),
         label_column="Quality",
         metrics=("accuracy", "f1"),
     ),
-    _task(
-        "STS-B", (1379, "2.701"), labels=(), label_column="score", metrics=("pearson", "spearman")
-    ),
-    _task(
-        "QQP",
-        (390965, "0"),
+    GlueTask(name="STS-B", labels=(), label_column="score", metrics=("pearson", "spearman")),
+    GlueTask(
+        name="QQP",
         text_columns=("question1", "question2"),
         label_column="is_duplicate",
         id_column="id",
@@ -127,23 +96,13 @@ _TASKS = (
             "test": {"matched": "test_matched.tsv", "mismatched": "test_mismatched.tsv"},
         },
         label_column="gold_label",
-        leaderboard={
-            "matched": LeaderboardFile("MNLI-m.tsv", 9796, "entailment"),
-            "mismatched": LeaderboardFile("MNLI-mm.tsv", 9847, "entailment"),
-        },
     ),
-    _task(
-        "QNLI",
-        (5463, "not_entailment"),
-        labels=_TWO_WAY_LABELS,
-        text_columns=("question", "sentence"),
-    ),
-    _task("RTE", (3000, "entailment"), labels=_TWO_WAY_LABELS),
-    _task("WNLI", (146, "0")),
+    GlueTask(name="QNLI", labels=_TWO_WAY_LABELS, text_columns=("question", "sentence")),
+    GlueTask(name="RTE", labels=_TWO_WAY_LABELS),
+    GlueTask(name="WNLI"),
     # The diagnostic set has no labels; a model trained on MNLI answers it. This is the leaderboard's metric for it.
-    _task(
-        "AX",
-        (1104, "entailment"),
+    GlueTask(
+        name="AX",
         labels=_NLI_LABELS,
         files={"test": {"": "diagnostic.tsv"}},
         label_column="",
@@ -151,36 +110,38 @@ _TASKS = (
     ),
 )
 
-GLUE_TASKS: Mapping[str, GlueTask] = MappingProxyType({task.name: task for task in _TASKS})
+GLUE_TASKS: Mapping[str, GlueTask] = {task.name: task for task in _TASKS}
 
 
-def find_task(name: str, *, flag: str) -> GlueTask:
+def task_key(name: str) -> str:
+    """A task's name without case, hyphens and underscores: "STS-B" is "stsb"; AX's folder name "diagnostic" is "ax".
+
+    Names of formats mean a table.
+    """
+    key = name.strip().lower().replace("-", "").replace("_", "")
+    return OWN_TASK if key in _OWN_FORMATS else "ax" if key == "diagnostic" else key
+
+
+def find_task(name: str) -> GlueTask | None:
     """The task with a given name, such as "sts-b" or "SST2"; `diagnostic` is AX."""
-    task = {task_key(task.name): task for task in _TASKS}.get(task_key(name))
-    if task is None:
-        raise UserError(f"--{flag} must be one of {', '.join(GLUE_TASKS)}; got {name!r}")
-    return task
+    return {task_key(task.name): task for task in _TASKS}.get(task_key(name))
 
 
 # --- Files -> examples ---
 
 
-def read_glue(task: GlueTask, data_dir: str, split: str, *, flag: str) -> list[TextExample]:
+def read_glue(task: GlueTask, data_dir: str, split: str) -> list[TextExample]:
     """The examples of a split, in the order of its files; those of the test split have no label.
 
     Args:
       data_dir: the folder of GLUE, which contains the task's folder, or the task's folder itself.
     """
-    if split not in task.files:
-        raise UserError(
-            f"{task.name} has no {split} data; it is predicted with a model that was trained on MNLI"
-        )
     names = task.files[split]
     paths = {group: _locate(task, data_dir, name) for group, name in names.items()}
     missing = [names[group] for group, path in paths.items() if not path]
     if len(missing) == len(names):
         inside = " or ".join(os.path.join(task.folder, name) for name in missing)
-        raise UserError(f"--{flag}={data_dir}: has no {inside}, and no {' or '.join(missing)}")
+        raise UserError(f"--data_dir={data_dir}: has no {inside}, and no {' or '.join(missing)}")
     if missing:
         print(f"{task.name}: continues without {', '.join(missing)}, not in {data_dir}", flush=True)
     return [
@@ -249,11 +210,11 @@ def submission_tsv(
 ) -> tuple[str, str]:
     """The name and the text of a group's file of answers, from indices of labels (int) or scores (float), [examples].
 
-    Source: run_classifier.py (`submit_results.tsv`); the original leaves the file's name and clipping to the user.
+    Source: gluebenchmark.com, FAQ; run_classifier.py (`submit_results.tsv`), which leaves name and clipping to the user.
     """
     if task.is_regression:
         answers = [f"{score:.3f}" for score in np.clip(predictions, *SCORE_RANGE)]
     else:
         answers = [task.labels[index] for index in predictions]
-    rows = [f"{id}\t{answer}" for id, answer in zip(ids, answers, strict=True)]
-    return task.leaderboard[group].name, "\n".join([SUBMISSION_HEADER, *rows]) + "\n"
+    rows = [f"{id}\t{answer}\n" for id, answer in zip(ids, answers, strict=True)]
+    return f"{task.name}{_GROUPS[group]}.tsv", "index\tprediction\n" + "".join(rows)

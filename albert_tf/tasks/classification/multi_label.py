@@ -1,68 +1,19 @@
-"""Several labels per text: thresholds of probabilities, metrics, a report of errors, and weights of labels.
+"""Several labels per text: metrics, and weights of labels.
 
-C is the number of labels. An example gets a label if the label's probability is at least its threshold. Here,
+C is the number of labels. An example gets a label if the label's probability is at least `THRESHOLD`. Here,
 probabilities are float [examples, C], predictions bool [examples, C], and truths 1 or 0, int [examples, C].
 """
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from albert_tf.core.errors import UserError
-from albert_tf.formats.description import THRESHOLDS
 from albert_tf.tasks.classification.tsv import label_name
 from albert_tf.tasks.metrics import sklearn_metrics
 
-DEFAULT_THRESHOLD = 0.5
-FEWEST_EXAMPLES = 10  # needed with a label, and without it, to choose its threshold
-_WORST = 20
-
-
-def best_thresholds(probabilities: np.ndarray, truths: np.ndarray) -> np.ndarray:
-    """The threshold of each label that gives the best F1, float32 [C].
-
-    It is halfway between the two probabilities that it separates; of equally good thresholds, the one nearest to 0.5 is
-    taken. A label that fewer than `FEWEST_EXAMPLES` examples have, or do not have, keeps 0.5: a threshold chosen from
-    so few examples does not fit other texts.
-    """
-    thresholds = np.full(truths.shape[1], DEFAULT_THRESHOLD, np.float32)
-    for label, count in enumerate(truths.sum(axis=0)):
-        if FEWEST_EXAMPLES <= count <= len(truths) - FEWEST_EXAMPLES:
-            thresholds[label] = _best_threshold(probabilities[:, label], truths[:, label])
-    return thresholds
-
-
-def _best_threshold(probabilities: np.ndarray, truths: np.ndarray) -> np.float32:
-    precision, recall, values = sklearn_metrics().precision_recall_curve(truths, probabilities)
-    scores = 2 * precision * recall / np.maximum(precision + recall, 1e-9)
-    lower = np.append(0.0, values[:-1])
-    middles = ((values.astype(np.float64) + lower) / 2).astype(np.float32)
-    # If two probabilities are neighboring float numbers, their middle may be rounded to the lower one.
-    middles = np.where(middles > lower, middles, values)
-    (best,) = np.nonzero(scores[:-1] > scores[:-1].max() - 1e-9)
-    return middles[best[np.argmin(np.abs(middles[best] - DEFAULT_THRESHOLD))]]
-
-
-def thresholds_of(task: Mapping[str, Any], labels: Sequence[str]) -> np.ndarray | None:
-    """The thresholds saved with a finished model, float32 [C]; None if it has none."""
-    values = task.get(THRESHOLDS)
-    return None if values is None else np.array([values[label] for label in labels], np.float32)
-
-
-def usable_thresholds(task: Mapping[str, Any], labels: Sequence[str]) -> np.ndarray:
-    """The thresholds of a finished model, float32 [C]; 0.5 if it has none."""
-    own = thresholds_of(task, labels)
-    return np.full(len(labels), DEFAULT_THRESHOLD, np.float32) if own is None else own
-
-
-def label_scores(predictions: np.ndarray, truths: np.ndarray) -> dict[str, np.ndarray]:
-    """`precision`, `recall` and `f1` of each label, float [C]; NaN where the formula is 0 / 0."""
-    values = sklearn_metrics().precision_recall_fscore_support(
-        truths, predictions, zero_division=np.nan
-    )
-    return dict(zip(("precision", "recall", "f1"), values[:3], strict=True))
+THRESHOLD = 0.5  # the least probability of a label that is given
 
 
 def f1_scores(predictions: np.ndarray, truths: np.ndarray) -> dict[str, float]:
@@ -86,16 +37,10 @@ def average_precisions(probabilities: np.ndarray, truths: np.ndarray) -> dict[st
     return {"micro_average_precision": float(micro), "macro_average_precision": float(macro)}
 
 
-def scores(
-    probabilities: np.ndarray, truths: np.ndarray, thresholds: np.ndarray
-) -> dict[str, float]:
-    """Average precisions, `micro_f1` and `macro_f1` at 0.5, and both as `..._thresholds` with the thresholds."""
-    chosen = f1_scores(probabilities >= thresholds, truths)
-    return {
-        **average_precisions(probabilities, truths),
-        **f1_scores(probabilities >= DEFAULT_THRESHOLD, truths),
-        **{f"{name}_thresholds": value for name, value in chosen.items()},
-    }
+def scores(probabilities: np.ndarray, truths: np.ndarray) -> dict[str, float]:
+    """Average precisions, `micro_f1` and `macro_f1`."""
+    f1 = f1_scores(probabilities >= THRESHOLD, truths)
+    return {**average_precisions(probabilities, truths), **f1}
 
 
 # --- Weights of labels ---

@@ -11,7 +11,7 @@ from albert_tf.core.errors import UserError
 from albert_tf.data.feature_table import FeatureTable
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.classification import glue, multi_label
-from albert_tf.tasks.classification.settings import ClassifierConfig, task_key
+from albert_tf.tasks.classification.settings import ClassifierConfig
 from albert_tf.tasks.classification.text_pairs import (
     PairSettings,
     TextExample,
@@ -74,9 +74,8 @@ def _columns_of(task_settings: Mapping[str, Any], config: AlbertConfig) -> tuple
     """Names of the columns with the one or two texts of a model; none if they are not known."""
     if names := task_settings.get("text_columns"):
         return tuple(map(str.strip, names.split(",")))
-    name = task_key(str(config.foreign.get("finetuning_task")))
-    known = {task_key(task.name): task.text_columns for task in glue.GLUE_TASKS.values()}
-    return known.get(name, ())
+    task = glue.find_task(str(config.foreign.get("finetuning_task")))
+    return task.text_columns if task else ()
 
 
 class ClassificationPredictor(PairPredictor):
@@ -94,9 +93,7 @@ class ClassificationPredictor(PairPredictor):
         self._num_layers = most_of_windows(table, np.array(self._num_layers, np.int64)).tolist()
         labels = self.model.config.labels
         if self.model.config.is_multi_label:
-            thresholds = multi_label.usable_thresholds(self.task_settings, labels)
-            rows = mean_of_windows(table, expit(logits_BC))
-            return [reached_labels(labels, row, thresholds) for row in rows]
+            return [reached_labels(labels, row) for row in mean_of_windows(table, expit(logits_BC))]
         if len(labels) == 1:
             scores = mean_of_windows(table, logits_BC[:, 0])
             return [{labels[0]: float(score)} for score in scores]
@@ -136,11 +133,9 @@ class ClassificationPredictor(PairPredictor):
         return "\n".join(lines)
 
 
-def reached_labels(
-    labels: Sequence[str], probabilities_C: np.ndarray, thresholds: np.ndarray
-) -> Answer:
-    """An answer with `labels`, those that reach their thresholds, and the `probabilities` of all labels."""
-    reached = probabilities_C >= thresholds
+def reached_labels(labels: Sequence[str], probabilities_C: np.ndarray) -> Answer:
+    """An answer with `labels`, those that reach the threshold, and the `probabilities` of all labels."""
+    reached = probabilities_C >= multi_label.THRESHOLD
     return {
         "labels": [label for label, is_reached in zip(labels, reached, strict=True) if is_reached],
         "probabilities": dict(zip(labels, probabilities_C.tolist(), strict=True)),

@@ -5,26 +5,12 @@ import os
 import sys
 
 from albert_tf.core.settings import setting
+from albert_tf.tasks.classification.glue import GLUE_TASKS, OWN_TASK, GlueTask, find_task, task_key
 from albert_tf.tasks.metrics import METRICS, names_for
 from albert_tf.tasks.settings import FineTuningRunConfig, OneAnswerConfig, files_setting
 from albert_tf.training.settings import numbers_by_name
 
-GLUE_TASK_NAMES = ("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE", "WNLI", "AX")
-OWN_TASK = "table"
-_OWN_FORMATS = ("tsv", "csv", "json", "jsonl", "parquet")
-RANKED_TASKS = ("qnli", "wnli")
-SCORED_TASKS = ("stsb",)
-UNTRAINED_TASK = "ax"  # answered by a model trained on MNLI
 BALANCED = "balanced"
-
-
-def task_key(name: str) -> str:
-    """A task's name without case, hyphens and underscores: "STS-B" is "stsb"; AX's folder name "diagnostic" is "ax".
-
-    Names of formats mean a table.
-    """
-    key = name.strip().lower().replace("-", "").replace("_", "")
-    return OWN_TASK if key in _OWN_FORMATS else "ax" if key == "diagnostic" else key
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,7 +19,7 @@ class ClassifierConfig(OneAnswerConfig):
 
     task_name: str = setting(
         "",
-        "GLUE task: CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI or AX; `table` for files of your own.",
+        f"GLUE task: {', '.join(GLUE_TASKS)}; `{OWN_TASK}` for files of your own.",
         required=True,
         of_model="default",
     )
@@ -89,19 +75,12 @@ class ClassifierConfig(OneAnswerConfig):
         " the mean over the windows of a text. For --task_name=table with one text.",
         of_model="fixed",
     )
-    pair_ranking: bool = setting(
-        False,
-        "Whether to rank the candidates of a question (QNLI) or sentence (WNLI) by their scores (paper, appendix).",
-        of_model="default",
-    )
 
     def __post_init__(self):
         super().__post_init__()
-        known = (*GLUE_TASK_NAMES, OWN_TASK)
-        if self.task_key not in map(task_key, known):
-            self.refuse("task_name", f"must be one of {', '.join(known)}; got {self.task_name!r}")
-        if self.pair_ranking and self.task_key not in RANKED_TASKS:
-            self.refuse("pair_ranking", f"is for QNLI and WNLI, not {self.task_name}")
+        if not self.glue and self.task_key != OWN_TASK:
+            known = ", ".join([*GLUE_TASKS, OWN_TASK])
+            self.refuse("task_name", f"must be one of {known}; got {self.task_name!r}")
         unknown = {*self.metric_names} - {*names_for(is_regression=self._has_scores)}
         if unknown or (self.metrics and (self.task_key != OWN_TASK or self.is_multi_label)):
             names = ", ".join(names_for(is_regression=self._has_scores))
@@ -125,8 +104,6 @@ class ClassifierConfig(OneAnswerConfig):
     def _check_weights(self) -> None:
         if self._has_scores:
             self.refuse("class_weights", "is for labels, but this task has scores")
-        if self.pair_ranking:
-            self.refuse("class_weights", "and --pair_ranking contradict each other")
         if self.class_weights != BALANCED:
             self.weights_by_label()
 
@@ -137,7 +114,7 @@ class ClassifierConfig(OneAnswerConfig):
 
     @property
     def _has_scores(self) -> bool:
-        return self.kind == "regression" or self.task_key in SCORED_TASKS
+        return self.glue.is_regression if self.glue else self.kind == "regression"
 
     @property
     def metric_names(self) -> tuple[str, ...]:
@@ -149,6 +126,11 @@ class ClassifierConfig(OneAnswerConfig):
     def task_key(self) -> str:
         """The name of the task in models and presets."""
         return task_key(self.task_name)
+
+    @property
+    def glue(self) -> GlueTask | None:
+        """The task of GLUE; None for --task_name=table."""
+        return find_task(self.task_name)
 
     @property
     def text_column_names(self) -> list[str]:
@@ -172,12 +154,12 @@ class ClassifierConfig(OneAnswerConfig):
 
     def check_files(self, run: FineTuningRunConfig) -> None:
         """See `FineTuningConfig`; checks the folder of GLUE, or the columns of --task_name=table."""
-        if self.task_key == OWN_TASK:
+        if not self.glue:
             self._check_columns()
             super().check_files(run)
             return
         self.check_predictions_file(run)
-        if self.task_key == UNTRAINED_TASK and run.do_train:
+        if not self.glue.label_column and run.do_train:
             run.refuse("do_train", f"must be false: {self.task_name} has no training data")
         if not self.data_dir:
             self.refuse("data_dir", f"is required: the folder of {self.task_name}")

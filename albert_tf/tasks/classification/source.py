@@ -1,7 +1,7 @@
 """Reads the data of classification tasks: files -> features."""
 
-from albert_tf.tasks.classification import glue, pair_ranking, tsv
-from albert_tf.tasks.classification.settings import OWN_TASK, ClassifierConfig
+from albert_tf.tasks.classification import glue, tsv
+from albert_tf.tasks.classification.settings import ClassifierConfig
 from albert_tf.tasks.classification.text_pairs import (
     TextExample,
     TextFeatureSettings,
@@ -19,8 +19,7 @@ class TextSource(Source):
 
     def __init__(self, config: ClassifierConfig):
         super().__init__(config)
-        is_own = config.task_key == OWN_TASK
-        self.glue = None if is_own else glue.find_task(config.task_name, flag="task_name")
+        self.glue = config.glue
         self.is_regression = self.glue.is_regression if self.glue else config.kind == "regression"
         self.task_name = config.task_key
         if self.glue and not self.glue.label_column:
@@ -43,8 +42,7 @@ class TextSource(Source):
         if self.glue:
             if split == "eval" and not self.glue.label_column:
                 return None
-            official = OFFICIAL_SPLITS[split]
-            return glue.read_glue(self.glue, config.data_dir, official, flag="data_dir")
+            return glue.read_glue(self.glue, config.data_dir, OFFICIAL_SPLITS[split])
         if not path:
             return None
         is_labelled = split == "train" or (split == "eval" and bool(self.labels))
@@ -69,19 +67,6 @@ class TextSource(Source):
         if self.glue:
             return super().rows(items)
         return tsv.read_rows(self.config.predict_file, "predict_file")
-
-    def features(self, split, items, tokenizer):
-        """See `Source`; with --pair_ranking, an example of the training data is a pair of rows."""
-        table = super().features(split, items, tokenizer)
-        if split != "train" or not self.config.pair_ranking:
-            return table
-        pairs = pair_ranking.pair_up(
-            [item.text_a for item in items],
-            table.columns["label_ids"][:, 0],
-            pair_ranking.POSITIVE_LABELS[self.task_name],
-            seed=0,
-        )
-        return pair_ranking.paired_table(table, pairs)
 
     def length_report(self, table):
         """See `Source`; it also says how to read all of the texts."""

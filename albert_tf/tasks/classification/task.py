@@ -1,16 +1,14 @@
 """Classification and regression of one text or two: GLUE, and a user's own files (original run_classifier.py)."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from albert_tf.data.reading import EXAMPLE_WEIGHTS, example_weights
-from albert_tf.formats.description import THRESHOLDS
 from albert_tf.model.heads import AlbertForSequenceClassification
 from albert_tf.tasks import metrics
-from albert_tf.tasks.classification import glue, multi_label, pair_ranking
+from albert_tf.tasks.classification import glue, multi_label
 from albert_tf.tasks.classification.predictor import reached_labels
 from albert_tf.tasks.classification.settings import BALANCED, ClassifierConfig
 from albert_tf.tasks.classification.source import TextSource
@@ -105,27 +103,10 @@ class ClassificationTask(TextTask, LabelTask):
 
     def losses(self, outputs: Outputs, features: Features) -> Mapping[str, Ratio]:
         """Cross entropy, or the squared error of a score (original classifier_utils.py:779-830)."""
-        if features["input_ids"].shape.rank == 3:
-            return {"label_loss": self._ranking_loss(outputs, features)}
         labels, weights = features[self.label_column][:, 0], self._loss_weights(features)
         if self.is_regression:
             return {"label_loss": squared_error(outputs["logits"][:, 0], labels, weights)}
         return {"label_loss": cross_entropy(outputs["logits"], labels, weights)}
-
-    def _ranking_loss(self, outputs: Outputs, features: Features) -> Ratio:
-        """Half of the cross entropy of which row of a pair has the answer, plus half of that of both rows' labels."""
-        weights = example_weights(features)
-        scores_B2 = self._score(outputs["logits"])
-        first_is_best = tf.zeros_like(features["label_ids"][:, 0])
-        ranking = cross_entropy(scores_B2, first_is_best, weights)
-        both = tf.stack([weights, weights], axis=1)
-        labels = cross_entropy(outputs["logits"], features["label_ids"], both)
-        return Ratio(0.5 * ranking.sum + 0.25 * labels.sum, ranking.count)
-
-    def _score(self, logits):
-        """How much more likely it is that the row has the answer, as a difference of logits [..., 2]."""
-        positive = pair_ranking.POSITIVE_LABELS[self.task_name]
-        return logits[..., positive] - logits[..., 1 - positive]
 
     def predictions(self, outputs: Outputs, features: Features) -> Mapping[str, tf.Tensor]:
         """Probabilities [B, C], or scores [B, 1]."""
@@ -139,13 +120,7 @@ class ClassificationTask(TextTask, LabelTask):
         """Scores, float [examples], or indices of labels, int [examples]."""
         if self.is_regression:
             return self._averaged(members, "scores", split)[:, 0]
-        if not self.config.pair_ranking:
-            return super()._answers(members, split)
-        probabilities = self._averaged(members, "probabilities", split)
-        positive = pair_ranking.POSITIVE_LABELS[self.task_name]
-        questions = [example.text_a for example in self.items[split]]
-        scores = self._score(np.log(np.maximum(probabilities, np.finfo(np.float32).tiny)))
-        return np.where(pair_ranking.is_best(questions, scores), positive, 1 - positive)
+        return super()._answers(members, split)
 
     def evaluate(self, members: Sequence[Predictions]) -> Mapping[str, float]:
         """Every metric of the task, for all examples and, if there are several groups, for each group.
@@ -193,21 +168,18 @@ class ClassificationTask(TextTask, LabelTask):
             contents = dict(self._answer_files(rows, members))
         else:
             contents = dict(super().prediction_files(members))
-        # A file of the user's own has no group.
-        official: Any = self.source.glue
-        for group in official.leaderboard if official else ():
+        for group in {item.group: None for item in examples} if self.source.glue else ():
             indices = [index for index, item in enumerate(examples) if item.group == group]
-            if indices:
-                ids = [examples[index].id for index in indices]
-                name, text = glue.submission_tsv(official, group, ids, answers[indices])
-                contents[f"{glue.SUBMISSION_FOLDER}/{name}"] = text
+            ids = [examples[index].id for index in indices]
+            name, text = glue.submission_tsv(self.source.glue, group, ids, answers[indices])
+            contents[f"predictions/{name}"] = text
         return contents
 
 
 class MultiLabelTask(TextTask):
     """A task with any number of labels for a text; for the arguments see `FineTuningTask`."""
 
-    best_metric = "micro_average_precision"  # does not need thresholds
+    best_metric = "micro_average_precision"  # does not need a threshold
 
     def __init__(self, config: ClassifierConfig, run: FineTuningRunConfig):
         super().__init__(config, run)
@@ -215,12 +187,6 @@ class MultiLabelTask(TextTask):
             if config.separator in label:
                 reason = f"={config.separator} is in the label {label!r}; choose another"
                 config.refuse("label_separator", reason)
-        # A finished model keeps its thresholds: an evaluation must not choose them by the labels that score it.
-        self._fixed_thresholds = None
-        if self._weights and not run.do_train and not config.ensemble:
-            settings = self._weights.task_settings
-            self._fixed_thresholds = multi_label.thresholds_of(settings, self.labels)
-        self._thresholds = self._fixed_thresholds  # the thresholds of the last evaluation
 
     # --- Training ---
 
@@ -252,17 +218,9 @@ class MultiLabelTask(TextTask):
         probabilities = np.nan_to_num(self._averaged(members, "probabilities", "eval"))
         return probabilities, self._labels("eval", "label_sets")
 
-    def _thresholds_for(self, probabilities: np.ndarray, truths: np.ndarray) -> np.ndarray:
-        """The model's own thresholds; for a new model, the best ones."""
-        if self._fixed_thresholds is not None:
-            return self._fixed_thresholds
-        return multi_label.best_thresholds(probabilities, truths)
-
     def evaluate(self, members: Sequence[Predictions]) -> Mapping[str, float]:
-        """Average precision; F1 with all thresholds at 0.5, and with the labels' own thresholds."""
-        probabilities, truths = self._evaluated(members)
-        thresholds = self._thresholds_for(probabilities, truths)
-        return multi_label.scores(probabilities, truths, thresholds)
+        """Average precision and F1."""
+        return multi_label.scores(*self._evaluated(members))
 
     def majority_levels(self) -> Mapping[str, float]:
         """The average precision if the frequencies of the labels are the probabilities of every example."""
@@ -277,8 +235,7 @@ class MultiLabelTask(TextTask):
     def evaluation_files(self, members: Sequence[Predictions]) -> Files:
         """A table by label with the worst errors, and the raw predictions."""
         probabilities, truths = self._evaluated(members)
-        self._thresholds = self._thresholds_for(probabilities, truths)
-        predicted = probabilities >= self._thresholds
+        predicted = probabilities >= multi_label.THRESHOLD
         wrong = predicted != (truths == 1)
 
         def describe(index: int) -> str:
@@ -307,17 +264,5 @@ class MultiLabelTask(TextTask):
     def prediction_files(self, members: Sequence[Predictions]) -> Files:
         """The labels of every row with the probability of every label, and the raw predictions."""
         probabilities = self._averaged(members, "probabilities", "predict")
-        thresholds = self._thresholds
-        if thresholds is None:
-            thresholds = np.full(len(self.labels), multi_label.DEFAULT_THRESHOLD)
-            print("every threshold is 0.5, as there is no evaluation that chose them", flush=True)
-        answers = [reached_labels(self.labels, row, thresholds) for row in probabilities]
+        answers = [reached_labels(self.labels, row) for row in probabilities]
         return self._answer_files(answers, members)
-
-    def task_settings(self):
-        """See `FineTuningTask`; includes the thresholds that the evaluation chose."""
-        settings = super().task_settings()
-        if self._thresholds is not None:
-            values = self._thresholds.astype(float).tolist()
-            settings[THRESHOLDS] = dict(zip(self.labels, values, strict=True))
-        return settings

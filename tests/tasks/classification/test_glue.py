@@ -2,7 +2,6 @@
 
 import dataclasses
 import re
-from collections import Counter
 
 import numpy as np
 import pytest
@@ -11,8 +10,6 @@ import tensorflow as tf
 from albert_tf.core.errors import UserError
 from albert_tf.tasks.classification import glue
 from albert_tf.tasks.classification.glue import GLUE_TASKS, find_task, read_glue, submission_tsv
-from albert_tf.tasks.classification.pair_ranking import POSITIVE_LABELS
-from albert_tf.tasks.classification.settings import GLUE_TASK_NAMES, RANKED_TASKS
 from albert_tf.tasks.metrics import METRICS
 from tests.helpers import write_files
 
@@ -81,7 +78,7 @@ def test_layout(tmp_path, in_task_folder, file):
     folder = (tmp_path / file).parent if in_task_folder else tmp_path
     name, split = file.replace("diagnostic/diagnostic", "AX/test").split("/")
     split = re.match("[a-z]+", split)[0]
-    (example,) = read_glue(GLUE_TASKS[name], str(folder), split, flag="data_dir")
+    (example,) = read_glue(GLUE_TASKS[name], str(folder), split)
     assert list(dataclasses.astuple(example))[:-1] == expected[:-1]
     assert f"(line {expected[-1]}" in example.row
     assert type(example.label) is type(expected[3])
@@ -92,11 +89,11 @@ def test_the_two_groups_of_mnli_are_read_together(tmp_path, capsys):
     row = f"{MNLI_START}\tneutral\tneutral"
     matched, mismatched = f"{columns}\n{row}\n{row}\n", f"{columns}\n{row}\n"
     write_files(tmp_path, {"MNLI/dev_matched.tsv": matched, "MNLI/dev_mismatched.tsv": mismatched})
-    examples = read_glue(GLUE_TASKS["MNLI"], str(tmp_path), "dev", flag="data_dir")
+    examples = read_glue(GLUE_TASKS["MNLI"], str(tmp_path), "dev")
     assert [example.group for example in examples] == ["matched", "matched", "mismatched"]
     assert capsys.readouterr().out == ""
     (tmp_path / "MNLI" / "dev_mismatched.tsv").unlink()
-    assert len(read_glue(GLUE_TASKS["MNLI"], str(tmp_path), "dev", flag="data_dir")) == 2
+    assert len(read_glue(GLUE_TASKS["MNLI"], str(tmp_path), "dev")) == 2
     assert "MNLI: continues without dev_mismatched.tsv" in capsys.readouterr().out
 
 
@@ -106,7 +103,7 @@ QQP_ROWS = "1\t2\t3\tWhy?\tWho?\t1\n2\t3\t4\tis it\nbroken?\tYes?\t0\n3\t4\t5\tH
 def test_broken_rows_of_qqp_are_left_out_and_counted(tmp_path, capsys):
     columns = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
     write_files(tmp_path, {"QQP/train.tsv": columns + QQP_ROWS})
-    examples = read_glue(GLUE_TASKS["QQP"], str(tmp_path), "train", flag="data_dir")
+    examples = read_glue(GLUE_TASKS["QQP"], str(tmp_path), "train")
     assert [(example.id, example.label, example.row) for example in examples] == [
         ("1", 1, "row 1 (line 2)"),
         ("3", 0, "row 4 (line 5)"),
@@ -122,9 +119,8 @@ def test_names():
         " mnli ": "MNLI",
         "Diagnostic": "AX",
     }
-    assert {name: find_task(name, flag="task_name").name for name in names} == names
-    with pytest.raises(UserError, match=r"--task_name must be one of CoLA, .*, AX; got 'snli'$"):
-        find_task("snli", flag="task_name")
+    assert {name: find_task(name).name for name in names} == names
+    assert find_task("snli") is None
 
 
 HEADER = f"{PLAIN}\tlabel\n"
@@ -149,7 +145,6 @@ WRONG = {
         {"RTE/test.tsv": f"{PLAIN}\n0\ta\tb\n"},
         r"RTE: is the folder of RTE, not of WNLI$",
     ),
-    "AX train": ({}, r"^AX has no train data; .* trained on MNLI$"),
 }
 
 
@@ -159,7 +154,7 @@ def test_wrong_input_is_one_line(tmp_path, case):
     write_files(tmp_path, files)
     folder = tmp_path / "RTE" if name == "WNLI" else tmp_path
     with pytest.raises(UserError, match=message) as error:
-        read_glue(GLUE_TASKS[name], str(folder), split, flag="data_dir")
+        read_glue(GLUE_TASKS[name], str(folder), split)
     assert len(str(error.value).splitlines()) == 1
 
 
@@ -179,9 +174,9 @@ def test_a_remote_folder():
     with tf.io.gfile.GFile("ram://glue/RTE/dev.tsv", "w") as file:
         file.write(f"{HEADER}0\ta\tb\tentailment\n")
     for folder in ("ram://glue", "ram://glue/RTE"):
-        assert len(read_glue(GLUE_TASKS["RTE"], folder, "dev", flag="data_dir")) == 1
+        assert len(read_glue(GLUE_TASKS["RTE"], folder, "dev")) == 1
     with pytest.raises(UserError, match=r"^--data_dir=ram://glue: has no RTE/train.tsv, and no"):
-        read_glue(GLUE_TASKS["RTE"], "ram://glue", "train", flag="data_dir")
+        read_glue(GLUE_TASKS["RTE"], "ram://glue", "train")
 
 
 # The leaderboard's files.
@@ -218,14 +213,13 @@ def test_real_data_is_read_whole(real_data, name):
     for split, count in zip(glue.SPLITS, OFFICIAL_COUNTS[name], strict=True):
         if count is None:
             continue
-        examples = read_glue(task, str(real_data / "glue"), split, flag="data_dir")
+        examples = read_glue(task, str(real_data / "glue"), split)
         assert len(examples) == count
         assert all(example.text_a.strip() for example in examples)
         labels = {example.label for example in examples}
         if split == "test":
             assert labels == {None}
             assert [example.id for example in examples] == [str(i) for i in range(count)]
-            assert task.leaderboard[""].num_rows == count
         elif task.is_regression:
             assert 0 <= min(labels) < max(labels) <= 5
         else:
@@ -237,23 +231,7 @@ def test_real_parts_of_the_large_tasks(real_data, name):
     folder, task = str(real_data / "glue_partial"), GLUE_TASKS[name]
     counts = {}
     for split in ("train", "dev"):
-        examples = read_glue(task, folder, split, flag="data_dir")
+        examples = read_glue(task, folder, split)
         counts[split] = len(examples)
         assert {example.label for example in examples} == set(range(len(task.labels)))
     assert counts == {"train": 8999, "dev": 1000}
-
-
-def test_constant_answers_are_the_most_frequent(real_data):
-    for name in ("CoLA", "SST-2", "MRPC", "RTE", "WNLI", "STS-B"):
-        task = GLUE_TASKS[name]
-        examples = read_glue(task, str(real_data / "glue"), "train", flag="data_dir")
-        labels = [example.label for example in examples]
-        expected = f"{np.mean(labels):.3f}"
-        if not task.is_regression:
-            expected = task.labels[Counter(labels).most_common(1)[0][0]]
-        assert task.leaderboard[""].constant_answer == expected
-
-
-def test_the_names_of_the_tasks_stand_in_the_settings_too():
-    assert tuple(GLUE_TASKS) == GLUE_TASK_NAMES
-    assert set(POSITIVE_LABELS) == set(RANKED_TASKS)
