@@ -97,9 +97,7 @@ WRONG_FLAGS = {
     SQUAD: "--train_file is required to train",
     f"{SQUAD} --do_train=false --do_eval=false --do_predict": "--predict_file is required",
     f"{SQUAD} --null_threshold=high": "--null_threshold must be `best` or a number",
-    f"{SQUAD} --version=2.0 --softmax_over_padding": "--softmax_over_padding is for --version=1.1",
     f"{RACE} --num_runs=3 --do_train=false": "--num_runs (3) needs --do_train",
-    f"{RACE} --ensemble=runs/a,runs/b": "--ensemble=runs/a",
 }
 
 

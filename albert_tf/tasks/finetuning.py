@@ -41,7 +41,6 @@ from albert_tf.training.losses import Ratio, cross_entropy
 from albert_tf.training.settings import OptimizerConfig
 from albert_tf.training.task import Features, Files, Outputs, Predictions, Task
 
-EVAL_PREDICTIONS, PREDICTIONS = "predictions/eval.npz", "predictions/predict.npz"
 _OWN_KEYS = ("id2label", "label2id", "finetuning_task", "problem_type", "sentence_embedding")
 
 
@@ -291,26 +290,23 @@ class FineTuningTask(Task):
         return self.usual_predictions_file if not given else files.real_path(given)
 
     def _answer_files(
-        self, answers: Sequence[Mapping[str, Any]], members: Sequence[Predictions]
+        self, answers: Sequence[Mapping[str, Any]], predictions: Predictions
     ) -> Files:
         """The rows of the file with their answers, as `albert-tf predict` writes them, and the raw predictions."""
         name = self.predictions_file()
         content = answer_table(name, self.source.rows(self.items["predict"]), answers)
-        return {name: content, **self._raw_file(members, "predict")}
+        return {name: content, **self._raw_file(predictions, "predict")}
 
     def _column(self, split: str, name: str) -> np.ndarray:
         """A column with one value per example, [examples]."""
         return self.tables[split].columns[name][:, 0]
 
-    def _raw_file(self, members: Sequence[Predictions], split: str) -> Files:
-        """The file of predictions that ensembles read; none for an ensemble."""
-        if len(members) > 1:
-            return {}
-        arrays: dict[str, Any] = dict(members[0])
-        arrays["table_sha256"] = np.array(self.tables[split].sha256())
+    def _raw_file(self, predictions: Predictions, split: str) -> Files:
+        """The file of the scores of every example."""
         file = io.BytesIO()
+        arrays: dict[str, Any] = dict(predictions)
         np.savez_compressed(file, **arrays)
-        return {EVAL_PREDICTIONS if split == "eval" else PREDICTIONS: file.getvalue()}
+        return {f"predictions/{split}.npz": file.getvalue()}
 
 
 class LabelTask(FineTuningTask):
@@ -318,25 +314,25 @@ class LabelTask(FineTuningTask):
 
     answer_key = "label"
 
-    def _averaged(self, members: Sequence[Predictions], name: str, split: str) -> np.ndarray:
-        """A prediction of every example, averaged over the members of an ensemble."""
+    def _values(self, predictions: Predictions, name: str, split: str) -> np.ndarray:
+        """A prediction of every item."""
         del split
-        return averaged(members, name)
+        return predictions[name]
 
-    def _answers(self, members: Sequence[Predictions], split: str = "eval") -> np.ndarray:
+    def _answers(self, predictions: Predictions, split: str = "eval") -> np.ndarray:
         """Indices of the most probable labels, int [examples]."""
-        return np.argmax(self._averaged(members, "probabilities", split), axis=1)
+        return np.argmax(self._values(predictions, "probabilities", split), axis=1)
 
     def _describe(self, item: Any, answer: Any, truth: Any, probability: float) -> str:
         """A line about an error: item, answer and truth (indices of labels, or scores), and probability."""
         raise NotImplementedError
 
-    def evaluation_files(self, members: Sequence[Predictions]) -> Files:
+    def evaluation_files(self, predictions: Predictions) -> Files:
         """The worst errors (for labels, after a confusion table), and the raw predictions."""
-        items, answers = self.items["eval"], self._answers(members)
+        items, answers = self.items["eval"], self._answers(predictions)
         truths = self._column("eval", self.source.label_columns[0])
-        if has_labels := "probabilities" in members[0]:
-            sureness = self._averaged(members, "probabilities", "eval").max(axis=1)
+        if has_labels := "probabilities" in predictions:
+            sureness = self._values(predictions, "probabilities", "eval").max(axis=1)
         else:
             sureness = np.abs(answers - truths)
 
@@ -345,32 +341,23 @@ class LabelTask(FineTuningTask):
 
         table = metrics.format_confusion(answers, truths, self.labels) if has_labels else ""
         report = metrics.error_report(table, sureness, answers != truths, describe)
-        return {"predictions/eval_errors.txt": report, **self._raw_file(members, "eval")}
+        return {"predictions/eval_errors.txt": report, **self._raw_file(predictions, "eval")}
 
-    def prediction_files(self, members: Sequence[Predictions]) -> Files:
+    def prediction_files(self, predictions: Predictions) -> Files:
         """The label of every row with the probability of every label, and the raw predictions."""
-        answers = self._answers(members, "predict")
+        answers = self._answers(predictions, "predict")
         counts = collections.Counter(self.labels[answer] for answer in answers).most_common(10)
         print(
             "predicted " + ", ".join(f"{label}: {count:,}" for label, count in counts), flush=True
         )
-        probabilities = self._averaged(members, "probabilities", "predict")
+        probabilities = self._values(predictions, "probabilities", "predict")
         rows = [
             chosen_label(self.answer_key, self.labels, int(answer), row)
             for answer, row in zip(answers, probabilities, strict=True)
         ]
-        return self._answer_files(rows, members)
+        return self._answer_files(rows, predictions)
 
 
 def majority_share(labels: np.ndarray) -> float:
     """Share of the most frequent label among labels int [examples], which is the accuracy without a model."""
     return float(np.bincount(labels).max() / len(labels))
-
-
-def averaged(members: Sequence[Predictions], name: str) -> np.ndarray:
-    """Mean over the members of an ensemble."""
-    arrays = [member[name] for member in members]
-    if arrays[0].ndim > 2:  # [n, L, ...], padded to different lengths; each has the longest example
-        length = min(array.shape[1] for array in arrays)
-        arrays = [array[:, :length] for array in arrays]
-    return np.mean(arrays, axis=0)

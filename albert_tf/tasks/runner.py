@@ -44,7 +44,7 @@ def defaults(
     """Values for flags that are not given: the trained model's own, those of --preset, and the maximum length."""
     _check_intent(values, given)
     path, trained = model_of(values), {}
-    only_uses = bool(values["ensemble"]) or not values["do_train"]
+    only_uses = not values["do_train"]
     # TensorFlow reads remote files, so they are read only if flags depend on them.
     model = describe(path) if only_uses or "://" not in path else Description()
     if only_uses and model.task_name in definition.names:
@@ -77,7 +77,7 @@ def _check_intent(values: Mapping[str, Any], given: Set[str]) -> None:
     folder = values["output_dir"]
     if not (folder and (forgot or not values["do_train"])):
         return
-    if values["init_checkpoint"] or values["ensemble"]:
+    if values["init_checkpoint"]:
         return
     if not holds_run(folder):
         above = os.path.dirname(folder.rstrip("/"))

@@ -223,11 +223,8 @@ def holds_run(folder: str) -> bool:
 def model_of(values: Mapping[str, Any]) -> str:
     """Path of the model that a fine-tuning program with these values of all flags uses; "" for random weights.
 
-    It is the first member of an ensemble; without training, the run in --output_dir if there is one; otherwise the
-    initial checkpoint.
+    Without training, it is the run in --output_dir if there is one; otherwise the initial checkpoint.
     """
-    if values["ensemble"]:
-        return values["ensemble"].split(",")[0]
     if not values["do_train"] and holds_run(values["output_dir"]):
         return values["output_dir"]
     return values["init_checkpoint"]
@@ -287,17 +284,11 @@ class FineTuningConfig(ModelChoice, TextSettings):
         minimum=1,
         changes_results=False,
     )
-    ensemble: str = files_setting(
-        "Folders of finished runs, separated by commas, whose predictions are averaged, as long as that improves the"
-        " development score; nothing is trained."
-    )
 
     def check_with(self, others: Mapping[type[Settings], Any]) -> None:
         """Checks that the flags ask for some work and name a model."""
         run = others[FineTuningRunConfig]
         self.check_files(run)
-        if self.ensemble:
-            return
         if run.do_train or not holds_run(run.output_dir):
             if not (self.model or self.albert_config_file or run.init_checkpoint):
                 run.refuse(
@@ -321,11 +312,7 @@ class FineTuningConfig(ModelChoice, TextSettings):
         """The splits whose files a run reads."""
         given = run.to_dict()
         needed = {"train": "do_train", "eval": "do_eval", "predict": "do_predict"}
-        return [
-            split
-            for split, flag in needed.items()
-            if given[flag] and not (split == "train" and self.ensemble)
-        ]
+        return [split for split, flag in needed.items() if given[flag]]
 
     def layers_with_losses(self, num_hidden_layers: int) -> list[int]:
         """The numbers, from 1 on, of the layers besides the last whose outputs have losses."""
@@ -342,9 +329,9 @@ class FineTuningConfig(ModelChoice, TextSettings):
         """Checks that --train_file, --eval_file and --predict_file are given when they are needed."""
         self.check_predictions_file(run)
         for is_needed, name, purpose in (
-            (run.do_train and not self.ensemble, "train_file", "to train"),
+            (run.do_train, "train_file", "to train"),
             (run.do_eval and not run.do_train, "eval_file", "with --do_eval"),
-            (run.do_predict and not self.ensemble, "predict_file", "with --do_predict"),
+            (run.do_predict, "predict_file", "with --do_predict"),
         ):
             if is_needed and not getattr(self, name, True):  # a task of folders has no such flag
                 self.refuse(name, f"is required {purpose}")

@@ -93,13 +93,13 @@ def _complete(state: RunState) -> dict:
         checkpoints.restore(checkpoints.best_path)
         evaluation = evaluator.results() if evaluator else {}
     if evaluator:
-        folder.write_files(task.evaluation_files([evaluator.predictions]), "eval")
+        folder.write_files(task.evaluation_files(evaluator.predictions), "eval")
     if task.predict_data:
         predictor = Evaluator(state, task.predict_data, has_labels=False)
         if folder.is_chief and (name := task.predictions_file()):
             files.remove(folder.file(name))  # no older answers where newer ones are expected
         predictor.results()
-        paths = folder.write_files(task.prediction_files([predictor.predictions]), "predict")
+        paths = folder.write_files(task.prediction_files(predictor.predictions), "predict")
         if folder.is_chief:
             print(f"predictions in {', '.join(paths)}", flush=True)
     return write_results(state, evaluation, last_evaluation, num_steps)

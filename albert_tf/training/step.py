@@ -203,7 +203,7 @@ class Evaluator(orbit.StandardEvaluator):
         self.predictions = in_example_order(state, self._num_examples)
         if not self._has_labels:
             return {}
-        return {**self._accumulators.results(), **self._task.evaluate([self.predictions])}
+        return {**self._accumulators.results(), **self._task.evaluate(self.predictions)}
 
 
 def evaluation_step(task: Task, model, features: Features, *, has_labels: bool):

@@ -102,11 +102,11 @@ class Task(abc.ABC):
         """Outputs for every example, [B, ...], that `evaluate` and the files need."""
         return {}
 
-    def evaluate(self, members: Sequence[Predictions]) -> Mapping[str, float]:
-        """Metrics of the predictions for `eval_data`; those of the members of an ensemble are averaged."""
+    def evaluate(self, predictions: Predictions) -> Mapping[str, float]:
+        """Metrics of the predictions for `eval_data`."""
         return {}
 
-    def evaluation_files(self, members: Sequence[Predictions]) -> Files:
+    def evaluation_files(self, predictions: Predictions) -> Files:
         """Files about the predictions for `eval_data`."""
         return {}
 
@@ -114,7 +114,7 @@ class Task(abc.ABC):
         """The main one of the `prediction_files`."""
         return ""
 
-    def prediction_files(self, members: Sequence[Predictions]) -> Files:
+    def prediction_files(self, predictions: Predictions) -> Files:
         """Files with the answers for `predict_data`."""
         return {}
 

@@ -43,7 +43,7 @@ PRETRAINING = (RunConfig, OptimizerConfig, PretrainingConfig)
 _FILLED_IN = {
     *("output_dir", "seed", "init_checkpoint", "warm_start_from_shallower"),
     *("spm_model_file", "vocab_file", "input_file", "eval_file", "train_file", "predict_file"),
-    *("model", "albert_config_file", "foreign", "task_name", "version", "data_dir", "ensemble"),
+    *("model", "albert_config_file", "foreign", "task_name", "version", "data_dir"),
     *("output_file", "output_prefix"),
 }
 
@@ -83,7 +83,6 @@ class Row(_Declared):
         ""  # the row whose models, also fine-tuned ones, are cut to this row's depth; no own model
     )
     same_shape: str = ""  # the BERT row with the same depth and width
-    ensemble_of: tuple[str, ...] = ()  # rows whose fine-tuned models are averaged; no own model
     measures: tuple[Measure, ...] = ()  # instead of the experiment's
     paper: dict[ColumnName, str | int | float] = {}  # its numbers; a pair such as F1/EM is a string
 
@@ -151,7 +150,7 @@ class Experiment(_Declared):
 
     def with_sources(self, row: Row) -> list[Row]:
         """A row, and all rows that it is made from."""
-        names = row.warm_start_from, row.cut_of, *row.ensemble_of
+        names = row.warm_start_from, row.cut_of
         sources = map(self.row, filter(None, names))
         return [row, *(each for source in sources for each in self.with_sources(source))]
 
@@ -301,14 +300,13 @@ def _check_experiment(experiment: Experiment) -> None:
         _check_settings(experiment.fine_tuning, fine_tuning_classes(task), where)
     references = [experiment.speed_reference, *(row.same_shape for row in experiment.rows)]
     _check_known(filter(None, references), names, "speed_reference and same_shape")
-    models = [row.name for row in experiment.rows if not (row.ensemble_of or row.cut_of)]
+    models = [row.name for row in experiment.rows if not row.cut_of]
     for row in experiment.rows:
         where = f"row {row.name!r}"
         above = [each for each in models if names.index(each) < names.index(row.name)]
         _check_known([row.base], MODEL_SIZES, f"{where}: base")
         _check_known(filter(None, [row.warm_start_from]), above, f"{where}: warm_start_from")
         _check_known(filter(None, [row.cut_of]), above, f"{where}: cut_of")
-        _check_known(row.ensemble_of, models, f"{where}: ensemble_of")
         for task in experiment.tasks if row.fine_tuning else ():
             _check_settings(row.fine_tuning, fine_tuning_classes(task), f"{where}: fine_tuning")
         _check_settings(row.model, (AlbertConfig,), f"{where}: model")

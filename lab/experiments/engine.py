@@ -107,7 +107,7 @@ class Engine:
         about["declared"] = declared
         lock = self.workspace.path("results", key_of(os.path.abspath(path)))
         result = Result(path, about, lock, self.command)
-        if experiment.budget != "none" and not row.ensemble_of:
+        if experiment.budget != "none":
             _check_tasks(result, trained)
         title = f"{experiment.name}, {row.name}, seed {seed}"
         for name, measure in functions.items():
@@ -131,9 +131,7 @@ class Engine:
             "layer_changes": lambda: self._layer_changes(trained),
         }
         wanted = set(experiment.measures_of(trained.row)) & set(self.measures or MEASURES)
-        if trained.row.ensemble_of:
-            wanted &= {"tasks"}
-        elif wanted - set(UNTRAINED):
+        if wanted - set(UNTRAINED):
             wanted.add("pretraining")
         functions = {name: known[name] for name in known if name in wanted}
         # Tasks that initialize others come first.
@@ -141,8 +139,7 @@ class Engine:
         chosen = set(self.tasks or tasks) & set(self.workspace.scale.tasks)
         for task in tasks if "tasks" in wanted else ():
             if task in chosen:
-                measure = training.ensemble if trained.row.ensemble_of else training.fine_tune
-                functions[f"task {task}"] = functools.partial(measure, trained, task)
+                functions[f"task {task}"] = functools.partial(training.fine_tune, trained, task)
         return functions
 
     # --- Measures ---

@@ -49,8 +49,7 @@ def without_device_settings(values: Mapping[str, Any]) -> dict[str, Any]:
 class Trained:
     """The pretraining of a row and seed, finished or not; `folder` has all runs of this model.
 
-    The row of an ensemble is not trained; its `members` are the models that it averages. A row that is cut from another
-    one has the `source` of its models.
+    A row that is cut from another one has the `source` of its models.
     """
 
     def __init__(self, workspace: Workspace, experiment: Experiment, row: Row, seed: int):
@@ -61,7 +60,6 @@ class Trained:
         self.model_config = workspace.scale.model_config(row)
         self.shallower = other(row.warm_start_from) if row.warm_start_from else None
         self.source = other(row.cut_of) if row.cut_of else None
-        self.members = [other(name) for name in row.ensemble_of]
         self.values = self._values()
         self.folder = workspace.path("runs", key_of(self.declared()), f"seed-{seed}")
         self.run_folder = os.path.join(self.folder, "pretraining")
@@ -93,8 +91,6 @@ class Trained:
             declared["cut of"] = self.source.declared()
         if self.row.fine_tuning:
             declared["fine-tuning"] = self.row.fine_tuning
-        if self.members:
-            declared["ensemble of"] = {each.row.name: each.declared() for each in self.members}
         if self.experiment.budget == "seconds":
             declared["seconds"] = scale.seconds * row.steps_factor
         return declared
@@ -285,14 +281,6 @@ def task_folder(trained: Trained, task: str) -> str:
     return os.path.join(trained.folder, "tasks", f"{task}-{key_of(wanted)}")
 
 
-def runs_of(trained: Trained, task: str) -> list[str]:
-    """The folders of the finished runs of a row on a task."""
-    folder = task_folder(trained, task)
-    runs = files.read_json(os.path.join(folder, RESULTS_FILE)).get("runs", ())
-    # Only the names of the runs' folders are used, because the work folder may have been moved.
-    return [os.path.join(folder, os.path.basename(run["folder"])) for run in runs] or [folder]
-
-
 def best_run(trained: Trained, task: str) -> str:
     """The folder of the fine-tuned model, of the best run if there are several."""
     folder = task_folder(trained, task)
@@ -301,7 +289,7 @@ def best_run(trained: Trained, task: str) -> str:
 
 
 def task_results(results: Mapping[str, Any]) -> dict[str, Any]:
-    """The metrics in the results.json of one run, of several runs or of an ensemble."""
+    """The metrics in the results.json of one run or of several."""
     numbers = results.get("median", results.get("eval"))
     runs = [run["eval"] for run in results.get("runs", ())]
     return {**numbers, "runs": runs} if runs else dict(numbers)
@@ -324,26 +312,3 @@ def _run(trained: Trained, task: str, own: Mapping[str, Any]) -> dict:
     results = repeated_runs.fine_tune(task_class, config, run, optimizer)
     free_memory()
     return results
-
-
-def ensemble(trained: Trained, task: str) -> dict[str, Any] | None:
-    """Averages the predictions of several rows' fine-tuned models, which are chosen on the development data.
-
-    Returns:
-      Metrics by name; `members`, the chosen rows and runs. None if there is no data.
-    """
-    data = task_data(trained.workspace, task)
-    if not data:
-        return None
-    names = {}
-    for member in trained.members:
-        fine_tune(member, task)
-        runs = runs_of(member, task)
-        several = [f", {os.path.basename(run)}" for run in runs] if len(runs) > 1 else [""]
-        names.update({run: member.row.name + name for run, name in zip(runs, several, strict=True)})
-    parts = [os.path.basename(task_folder(member, task)) for member in trained.members]
-    folder = os.path.join(trained.folder, "ensembles", f"{task}-{key_of(parts)}")
-    run_settings = {**data, "output_dir": folder, "ensemble": ",".join(names)}
-    with locked(folder + ".lock"):
-        results = _run(trained.members[0], task, run_settings)
-    return {**task_results(results), "members": [names[run] for run in results["members"]]}

@@ -1,17 +1,15 @@
-"""Around a run: several seeds, ensembles, starting from another task, the settings of the paper.
+"""Around a run: several seeds, starting from another task, the settings of the paper.
 
 Covers: presets.py.
 """
 
 import json
-import shutil
 import statistics
 
 import numpy as np
 import pytest
 
 from albert_tf import UserError
-from albert_tf.core import files
 from albert_tf.tasks import registry, repeated_runs
 from tests.helpers import error_of, fine_tune_here, fine_tuning_settings, make_task
 
@@ -46,146 +44,6 @@ def test_the_median_of_an_even_number_of_runs_is_the_mean_of_two():
     runs = [{"eval": {"f1": value}, "best": None, "folder": str(value)} for value in (3, 1, 2, 10)]
     summary = repeated_runs.summarized(runs)
     assert (summary["median"]["f1"], summary["best_run"]) == (2.5, "3")
-
-
-# --- Ensembles
-
-
-def arrays(folder, split="eval"):
-    with np.load(folder / "predictions" / f"{split}.npz") as file:
-        return {name: file[name] for name in file.files if name != "table_sha256"}
-
-
-def replaced(folder, target, change):
-    """A copy of a run, the predictions of which `change(name, array)` gives."""
-    shutil.copytree(folder, target)
-    for split in ("eval", "predict"):
-        path = target / "predictions" / f"{split}.npz"
-        with np.load(path) as file:
-            found = {name: change(name, file[name]) for name in file.files}
-        np.savez(path, **found)
-    return target
-
-
-@pytest.fixture
-def all_chosen(monkeypatch):
-    """Every member of an ensemble is chosen."""
-    monkeypatch.setattr(repeated_runs, "chosen_greedily", lambda task, members, alone: [*members])
-
-
-@pytest.mark.usefixtures("all_chosen")
-def test_an_ensemble_averages_probabilities(two_runs, tmp_path):
-    flags, folder, _, _ = two_runs
-    members = [folder / f"seed_{seed}" for seed in (40, 41)]
-    named = f"--ensemble={','.join(map(str, members))}"
-    results = fine_tune_here("classifier", *flags, named, f"--output_dir={tmp_path / 'out'}")
-    assert results["members"] == [str(member) for member in members]
-    mean = sum(arrays(member)["probabilities"].astype(float) for member in members) / 2
-    task = make_task("classifier", *flags)
-    labels = [example.label for example in task.items["eval"]]
-    assert results["eval"]["accuracy"] == np.mean(mean.argmax(axis=1) == labels)
-    for member in members:
-        alone = json.loads((member / "results.json").read_text())["eval"]["accuracy"]
-        assert results["alone"][str(member)] == alone
-    mean = sum(arrays(member, "predict")["probabilities"].astype(float) for member in members) / 2
-    rows = (tmp_path / "out" / "predictions" / "predictions.tsv").read_text().splitlines()
-    header, *rows = [row.split("\t") for row in rows]
-    label = header.index("label")
-    for row, probabilities in zip(rows, mean, strict=True):
-        assert row[label] == task.labels[probabilities.argmax()]
-        assert [float(value) for value in row[label + 2 :]] == pytest.approx(
-            probabilities, abs=6e-5
-        )
-    assert files.read_json(str(tmp_path / "out" / "results.json")) == results
-
-
-def test_greedy_selection_takes_what_helps_and_nothing_else(task_flags):
-    runner, flags = task_flags["tsv"]
-    task = make_task(runner, *flags)
-    labels = np.array([example.label for example in task.items["eval"]])
-
-    def member(*shares):
-        """Gives each example's label these shares in turn; the rest goes to another label."""
-        shares = np.array(shares)[:, None]
-        others = (1 - shares) * np.eye(3)[(labels + 1) % 3]
-        return {"probabilities": shares * np.eye(3)[labels] + others}
-
-    members = {
-        "spoiler": member(*[0.9] * 6, *[0.0] * 6),
-        "helper": member(*[0.4] * 7, *[0.9] * 5),
-        "best": member(*[0.8] * 7, *[0.3] * 5),
-    }
-    alone = {name: task.evaluate([found])["accuracy"] for name, found in members.items()}
-    assert alone == pytest.approx({"spoiler": 6 / 12, "helper": 5 / 12, "best": 7 / 12})
-    assert repeated_runs.chosen_greedily(task, members, alone) == ["best", "helper"]
-    assert task.evaluate([members["best"], members["helper"]])["accuracy"] == 1.0
-
-
-@pytest.mark.usefixtures("all_chosen")
-def test_an_ensemble_of_squad_averages_spans_and_null_odds(finished, tmp_path):
-    run = finished("squad2.0")
-    shift = {"cls_logits": 4.0, "start_top_log_probs": -0.5}
-
-    def shifted(name, value):
-        return value + np.float32(shift[name]) if name in shift else value
-
-    other = replaced(run.folder, tmp_path / "other", shifted)
-    ensemble = [f"--ensemble={run.folder},{other}"]
-    ensemble.append(f"--output_dir={tmp_path / 'out'}")
-    results = fine_tune_here(run.runner, *run.flags, *ensemble)
-    # Every score is lower by the same amount: nothing changes but the null odds and their threshold.
-    for name in ("best_f1", "best_exact", "f1"):
-        assert results["eval"][name] == pytest.approx(run.results["eval"][name])
-    for name in ("eval_null_odds", "null_odds"):
-        before, after = (
-            json.loads((folder / "predictions" / f"{name}.json").read_text())
-            for folder in (run.folder, tmp_path / "out")
-        )
-        assert after == pytest.approx({id: odds + 2.0 for id, odds in before.items()}, abs=1e-4)
-    before, after = (
-        json.loads((folder / "predictions" / "nbest_predictions.json").read_text())
-        for folder in (run.folder, tmp_path / "out")
-    )
-    for id, answers in before.items():
-        assert [answer["text"] for answer in after[id]] == [answer["text"] for answer in answers]
-        scores = [answer["start_log_prob"] - 0.25 for answer in answers]
-        assert [answer["start_log_prob"] for answer in after[id]] == pytest.approx(scores, abs=1e-4)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("task", ["squad1.1", "labels"])
-def test_an_ensemble_of_equals_is_its_member(task, finished, tmp_path):
-    run = finished(task)
-    other = replaced(run.folder, tmp_path / "other", lambda name, value: value)
-    ensemble = [f"--ensemble={run.folder},{other}", f"--output_dir={tmp_path / 'out'}"]
-    results = fine_tune_here(run.runner, *run.flags, *ensemble)
-    assert results["members"] == [str(run.folder)]  # the second does not help
-    for name, value in results["eval"].items():
-        assert value == pytest.approx(run.results["eval"][name])
-    name = "predictions/predictions." + ("tsv" if task == "labels" else "json")
-    assert (run.folder / name).read_text() == (tmp_path / "out" / name).read_text()
-
-
-def test_a_member_that_does_not_fit_is_rejected(finished, tmp_path):
-    run = finished("race")
-    members = {name: tmp_path / name for name in ("without", "labels")}
-    for folder in members.values():
-        shutil.copytree(run.folder, folder)
-    (members["without"] / "predictions" / "predict.npz").unlink()
-    config = files.read_json(str(run.folder / "config.json"))
-    config["model"]["id2label"]["0"] = "another"
-    (members["labels"] / "config.json").write_bytes(files.json_bytes(config))
-    out = f"--output_dir={tmp_path / 'out'}"
-    for member, flag, message in (
-        (run.folder, "--max_seq_length=47", "--max_seq_length=47 contradicts"),
-        (run.folder, "--level=middle", "predictions/eval.npz was made for other data"),
-        (run.folder, f"--output_dir={run.folder}", "contains a run: choose another"),
-        (members["without"], out, "predict.npz cannot be read; finish that run, with --do_predict"),
-        (members["labels"], out, "has the labels another, "),
-    ):
-        flags = [*run.flags, f"--ensemble={member}", out, flag]
-        assert message in error_of(fine_tune_here, run.runner, *flags)
-    assert not (tmp_path / "out").exists()
 
 
 # --- Starting from another task's model

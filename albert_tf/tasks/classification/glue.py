@@ -210,7 +210,7 @@ def submission_tsv(
 ) -> tuple[str, str]:
     """The name and the text of a group's file of answers, from indices of labels (int) or scores (float), [examples].
 
-    Source: gluebenchmark.com, FAQ; run_classifier.py (`submit_results.tsv`), which leaves name and clipping to the user.
+    Source: gluebenchmark.com, FAQ; run_classifier.py (`submit_results.tsv`), which leaves clipping to the user.
     """
     if task.is_regression:
         answers = [f"{score:.3f}" for score in np.clip(predictions, *SCORE_RANGE)]

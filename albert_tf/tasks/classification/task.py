@@ -1,6 +1,6 @@
 """Classification and regression of one text or two: GLUE, and a user's own files (original run_classifier.py)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -13,12 +13,7 @@ from albert_tf.tasks.classification.predictor import reached_labels
 from albert_tf.tasks.classification.settings import BALANCED, ClassifierConfig
 from albert_tf.tasks.classification.source import TextSource
 from albert_tf.tasks.classification.text_pairs import FIRST_WINDOW, mean_of_windows
-from albert_tf.tasks.finetuning import (
-    FineTuningTask,
-    LabelTask,
-    averaged,
-    majority_share,
-)
+from albert_tf.tasks.finetuning import FineTuningTask, LabelTask, majority_share
 from albert_tf.tasks.settings import FineTuningRunConfig
 from albert_tf.training.losses import (
     Ratio,
@@ -58,8 +53,8 @@ class TextTask(FineTuningTask):
         named = zip(self.labels, self.class_weights, strict=True)
         print(f"class weights  {'  '.join(f'{name} {weight:.4g}' for name, weight in named)}")
 
-    def _averaged(self, members: Sequence[Predictions], name: str, split: str) -> np.ndarray:
-        return mean_of_windows(self.tables[split], averaged(members, name))
+    def _values(self, predictions: Predictions, name: str, split: str) -> np.ndarray:
+        return mean_of_windows(self.tables[split], predictions[name])
 
     def _labels(self, split: str, name: str) -> np.ndarray:
         """The labels of the texts, [examples, labels]; those of a text's windows are equal."""
@@ -116,21 +111,21 @@ class ClassificationTask(TextTask, LabelTask):
 
     # --- Results ---
 
-    def _answers(self, members: Sequence[Predictions], split: str = "eval") -> np.ndarray:
+    def _answers(self, predictions: Predictions, split: str = "eval") -> np.ndarray:
         """Scores, float [examples], or indices of labels, int [examples]."""
         if self.is_regression:
-            return self._averaged(members, "scores", split)[:, 0]
-        return super()._answers(members, split)
+            return self._values(predictions, "scores", split)[:, 0]
+        return super()._answers(predictions, split)
 
-    def evaluate(self, members: Sequence[Predictions]) -> Mapping[str, float]:
+    def evaluate(self, predictions: Predictions) -> Mapping[str, float]:
         """Every metric of the task, for all examples and, if there are several groups, for each group.
 
         In a task with groups, the first metric is that of the first group (MNLI: matched, as in the paper).
         """
-        answers, labels = self._answers(members), self._column("eval", self.label_column)
+        answers, labels = self._answers(predictions), self._column("eval", self.label_column)
         probabilities = answers
         if not self.is_regression:
-            probabilities = self._averaged(members, "probabilities", "eval")
+            probabilities = self._values(predictions, "probabilities", "eval")
         groups = np.array([example.group for example in self.items["eval"]])
         names = list(dict.fromkeys(groups))
         results = {}
@@ -160,19 +155,21 @@ class ClassificationTask(TextTask, LabelTask):
         texts = [f"  {text}" for text in (item.text_a, item.text_b) if text]
         return "\n".join([f"{item.row}: {words}", *texts])
 
-    def prediction_files(self, members: Sequence[Predictions]) -> Files:
+    def prediction_files(self, predictions: Predictions) -> Files:
         """Answers with probabilities to read, the leaderboard's file of a GLUE task, and the raw predictions."""
-        examples, answers = self.items["predict"], self._answers(members, "predict")
+        examples, answers = self.items["predict"], self._answers(predictions, "predict")
         if self.is_regression:
             rows = [{"score": float(score)} for score in answers]
-            contents = dict(self._answer_files(rows, members))
+            contents = dict(self._answer_files(rows, predictions))
         else:
-            contents = dict(super().prediction_files(members))
-        for group in {item.group: None for item in examples} if self.source.glue else ():
-            indices = [index for index, item in enumerate(examples) if item.group == group]
-            ids = [examples[index].id for index in indices]
-            name, text = glue.submission_tsv(self.source.glue, group, ids, answers[indices])
-            contents[f"predictions/{name}"] = text
+            contents = dict(super().prediction_files(predictions))
+        if task := self.source.glue:
+            groups = np.array([item.group for item in examples])
+            for group in dict.fromkeys(groups.tolist()):
+                own = groups == group
+                ids = [examples[row].id for row in np.flatnonzero(own).tolist()]
+                name, text = glue.submission_tsv(task, group, ids, answers[own])
+                contents[f"predictions/{name}"] = text
         return contents
 
 
@@ -213,14 +210,14 @@ class MultiLabelTask(TextTask):
 
     # --- Results ---
 
-    def _evaluated(self, members: Sequence[Predictions]) -> tuple[np.ndarray, np.ndarray]:
+    def _evaluated(self, predictions: Predictions) -> tuple[np.ndarray, np.ndarray]:
         """Probabilities and truths of the development data, [examples, C]; probabilities of a diverged model are 0."""
-        probabilities = np.nan_to_num(self._averaged(members, "probabilities", "eval"))
+        probabilities = np.nan_to_num(self._values(predictions, "probabilities", "eval"))
         return probabilities, self._labels("eval", "label_sets")
 
-    def evaluate(self, members: Sequence[Predictions]) -> Mapping[str, float]:
+    def evaluate(self, predictions: Predictions) -> Mapping[str, float]:
         """Average precision and F1."""
-        return multi_label.scores(*self._evaluated(members))
+        return multi_label.scores(*self._evaluated(predictions))
 
     def majority_levels(self) -> Mapping[str, float]:
         """The average precision if the frequencies of the labels are the probabilities of every example."""
@@ -232,9 +229,9 @@ class MultiLabelTask(TextTask):
 
     # --- Files ---
 
-    def evaluation_files(self, members: Sequence[Predictions]) -> Files:
+    def evaluation_files(self, predictions: Predictions) -> Files:
         """A table by label with the worst errors, and the raw predictions."""
-        probabilities, truths = self._evaluated(members)
+        probabilities, truths = self._evaluated(predictions)
         predicted = probabilities >= multi_label.THRESHOLD
         wrong = predicted != (truths == 1)
 
@@ -254,15 +251,15 @@ class MultiLabelTask(TextTask):
         )
         sureness = np.where(wrong, np.abs(probabilities - truths), 0).max(axis=1)
         report = metrics.error_report(table, sureness, wrong.any(axis=1), describe)
-        return {"predictions/eval_errors.txt": report, **self._raw_file(members, "eval")}
+        return {"predictions/eval_errors.txt": report, **self._raw_file(predictions, "eval")}
 
     def _names(self, is_label: np.ndarray) -> str:
         """The labels of an example, written as in the files."""
         names = [name for name, is_own in zip(self.labels, is_label, strict=True) if is_own]
         return self.config.separator.join(names)
 
-    def prediction_files(self, members: Sequence[Predictions]) -> Files:
+    def prediction_files(self, predictions: Predictions) -> Files:
         """The labels of every row with the probability of every label, and the raw predictions."""
-        probabilities = self._averaged(members, "probabilities", "predict")
+        probabilities = self._values(predictions, "probabilities", "predict")
         answers = [reached_labels(self.labels, row) for row in probabilities]
-        return self._answer_files(answers, members)
+        return self._answer_files(answers, predictions)

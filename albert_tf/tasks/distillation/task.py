@@ -6,7 +6,7 @@ hidden states of the student, the embeddings included.
 """
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -210,12 +210,11 @@ class DistillationTask(Task):
             "cosine": _cosines(outputs, weights_BL)[:, None],
         }
 
-    def evaluate(self, members: Sequence[Predictions]) -> Mapping[str, float]:
+    def evaluate(self, predictions: Predictions) -> Mapping[str, float]:
         """The mean cosine, and the relative error of each hidden state; `error_0` is that of the embeddings."""
-        (found,) = members
-        errors_Z = found["errors"].sum(axis=0) / found["tokens"].sum()
+        errors_Z = predictions["errors"].sum(axis=0) / predictions["tokens"].sum()
         return {
-            "vector_cosine": float(found["cosine"].mean()),
+            "vector_cosine": float(predictions["cosine"].mean()),
             **{f"error_{layer}": float(error) for layer, error in enumerate(errors_Z)},
         }
 

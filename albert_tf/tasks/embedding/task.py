@@ -1,6 +1,6 @@
 """Trains and evaluates sentence embeddings (Sentence-BERT, arXiv 1908.10084; InfoNCE, 1807.03748; CoSENT)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -133,32 +133,27 @@ class EmbeddingTask(FineTuningTask):
 
     # --- Results ---
 
-    def evaluate(self, members: Sequence[Predictions]) -> Mapping[str, float]:
+    def evaluate(self, predictions: Predictions) -> Mapping[str, float]:
         """Correlations with scores, accuracy on triplets, or metrics of retrieval."""
-        vectors = joined(members)
+        vectors = predictions["embeddings"]
         if self.config.kind_of_evaluation == "retrieval":
             number = len(self.source.relevant)
+            vectors = metrics.unit_length(vectors)
             rows, _ = metrics.nearest(vectors[:number], vectors[number:], max(metrics.CUTOFFS))
             return metrics.retrieval(rows, self.source.relevant)
         if self.config.kind_of_evaluation == "triplets":
             return {"triplet_accuracy": metrics.triplet_accuracy(vectors)}
         return metrics.correlations(vectors, self._column("eval", "label_scores"))
 
-    def evaluation_files(self, members: Sequence[Predictions]) -> Files:
+    def evaluation_files(self, predictions: Predictions) -> Files:
         """The vectors, in the order of the texts."""
-        return self._raw_file(members, "eval")
+        return self._raw_file(predictions, "eval")
 
-    def prediction_files(self, members: Sequence[Predictions]) -> Files:
+    def prediction_files(self, predictions: Predictions) -> Files:
         """The vectors of the texts, beside the rows of their file, and the raw predictions."""
-        vectors = joined(members) if len(members) > 1 else members[0]["embeddings"]
+        vectors = predictions["embeddings"]
         answers = [{"embedding": row} for row in vectors.reshape(len(vectors), -1).tolist()]
-        return self._answer_files(answers, members)
-
-
-def joined(members: Sequence[Predictions]) -> np.ndarray:
-    """Unit vectors of an ensemble, whose cosines are the means of the members' cosines."""
-    vectors = [metrics.unit_length(member["embeddings"]) for member in members]
-    return np.concatenate(vectors, axis=-1) / np.sqrt(len(members))
+        return self._answer_files(answers, predictions)
 
 
 def pair_keys(text_ids_XC) -> list:

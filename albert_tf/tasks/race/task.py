@@ -1,6 +1,6 @@
 """RACE: chooses which of four options answers a question about a passage (original run_race.py, race_utils.py)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from albert_tf.model.heads import AlbertForMultipleChoice
 from albert_tf.tasks.finetuning import LabelTask, majority_share
@@ -16,9 +16,9 @@ class RaceTask(LabelTask):
     best_metric = "accuracy"
     answer_key = "answer"
 
-    def evaluate(self, members: Sequence[Predictions]) -> Mapping[str, float]:
+    def evaluate(self, predictions: Predictions) -> Mapping[str, float]:
         """Accuracy over all questions, over those of middle schools, and over those of high schools."""
-        hits = self._answers(members) == self._column("eval", "label_ids")
+        hits = self._answers(predictions) == self._column("eval", "label_ids")
         is_high = self._column("eval", "is_high") == 1
         groups = {"accuracy_middle": ~is_high, "accuracy_high": is_high}
         results = {"accuracy": float(hits.mean())}

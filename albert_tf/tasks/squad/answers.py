@@ -1,7 +1,6 @@
 """SQuAD: turns a model's outputs into answers, and answers into scores; uses only Python and NumPy.
 
     candidate_spans     the best starts and ends of every window -> spans of the context
-    combine             the spans of several models -> those of their ensemble
     best_answers        spans -> each question's best answers
     Answers             the contents of the files of predictions
     score_v1, ScoresV2  the rules of the official evaluation scripts
@@ -17,7 +16,7 @@ import functools
 import math
 import re
 import string
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -61,21 +60,10 @@ class Spans:
         """float64 [spans]."""
         return self.start_log_probs + self.end_log_probs
 
-    def best_first(self) -> "Spans":
-        """The same spans with each question's best first; ties keep their order."""
-        return self.take(np.lexsort((-self.scores, self.question)))
-
     def take(self, indices: np.ndarray) -> "Spans":
         """The spans at the given indices, or those for which a mask is true."""
         arrays = {name: array[indices] for name, array in vars(self).items() if name != "null_odds"}
         return Spans(**arrays, null_odds=self.null_odds)
-
-    @classmethod
-    def concatenate(cls, parts: Sequence["Spans"], null_odds: np.ndarray) -> "Spans":
-        """The spans of all parts, in their order; at least one part."""
-        names = [name for name in vars(parts[0]) if name != "null_odds"]
-        arrays = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
-        return cls(**arrays, null_odds=null_odds)
 
 
 def candidate_spans(
@@ -119,8 +107,10 @@ def candidate_spans(
         ends, end_scores = _best_tokens(windows, outputs["end_logits"], n_best_size)
         ends, end_scores = ends[:, None], end_scores[:, None]
         null_odds = np.zeros(0)
-    spans = _valid_spans(windows, starts, start_scores, ends, end_scores, max_answer_length)
-    return dataclasses.replace(spans, null_odds=null_odds).best_first()
+    arrays = _valid_spans(windows, starts, start_scores, ends, end_scores, max_answer_length)
+    spans = Spans(*map(np.concatenate, zip(*arrays, strict=True)), null_odds)  # type: ignore[call-arg]
+    spans = spans.take(spans.end_chars > spans.start_chars)
+    return spans.take(np.lexsort((-spans.scores, spans.question)))  # ties keep their order
 
 
 def _best_tokens(
@@ -142,12 +132,14 @@ def _valid_spans(
     ends: np.ndarray,
     end_log_probs: np.ndarray,
     max_answer_length: int,
-) -> Spans:
-    """The valid spans from starts [windows, S] to ends [windows, S or 1, E], ordered by window, start and end."""
+) -> Iterator[tuple[np.ndarray, ...]]:
+    """Yields the first five arrays of `Spans` from starts [windows, S] and ends [windows, S or 1, E].
+
+    They are ordered by window, start and end.
+    """
     # If a window has too few other tokens, the model may choose tokens of the padding.
     length = 1 + max(windows.lengths.max() - 1, starts.max(), ends.max())
     names = ["start_chars", "end_chars", "is_max_context", "question_index"]
-    parts = []
     for first in range(0, len(windows), _WINDOWS_AT_A_TIME):
         chunk = slice(first, first + _WINDOWS_AT_A_TIME)
         features = windows.batch(np.arange(len(windows))[chunk], length, names)
@@ -170,53 +162,13 @@ def _valid_spans(
         def valid(values: np.ndarray, is_valid: np.ndarray = is_valid) -> np.ndarray:
             return np.broadcast_to(values, is_valid.shape)[is_valid]
 
-        spans = Spans(
+        yield (
             valid(features["question_index"][:, :, None]),
             valid(start_chars[window, start]),
             valid(end_chars[window, end]),
             valid(start_log_probs[chunk][:, :, None]).astype(np.float64),
             valid(end_log_probs[chunk]).astype(np.float64),
-            np.zeros(0),
         )
-        parts.append(spans.take(spans.end_chars > spans.start_chars))
-    return Spans.concatenate(parts, np.zeros(0))
-
-
-def combine(members: Sequence[Spans]) -> Spans:
-    """Combines the candidates of several models, which have answered the same questions, into an ensemble's.
-
-    The scores of a span are averaged over the members that have it, null odds over all members.
-
-    Example:
-      scores {(0, 4): -1, (5, 9): -3} and {(0, 4): -2} -> {(0, 4): -1.5, (5, 9): -3}
-
-    Args:
-      members: the candidates of at least one model; the models' windows may differ.
-
-    Source: paper, A.3; squad_utils.py (`accumulate_predictions_v2`, `write_predictions_v2`), which averages
-      log-probabilities.
-    """
-    if len({member.null_odds.shape for member in members}) > 1:
-        raise ValueError("the members of an ensemble must have answered the same questions")
-    null_odds = np.mean([member.null_odds for member in members], axis=0)
-    spans = Spans.concatenate(members, null_odds)
-    member = np.repeat(np.arange(len(members)), [len(spans.question) for spans in members])
-
-    # Several tokens may have the same characters; a member's best span of these is used.
-    order = np.lexsort((-spans.scores, member, spans.end_chars, spans.start_chars, spans.question))
-    spans, member = spans.take(order), member[order]
-    keys = np.stack([spans.question, spans.start_chars, spans.end_chars])
-    is_new_span = np.append(True, np.any(keys[:, 1:] != keys[:, :-1], axis=0))[: len(member)]
-    is_first = is_new_span | np.append(True, member[1:] != member[:-1])[: len(member)]
-    spans, is_new_span = spans.take(is_first), is_new_span[is_first]
-
-    begins = np.flatnonzero(is_new_span)
-    counts = np.diff(np.append(begins, len(is_new_span)))
-    means = {
-        name: np.add.reduceat(getattr(spans, name), begins) / counts
-        for name in ("start_log_probs", "end_log_probs")
-    }
-    return dataclasses.replace(spans.take(begins), **means).best_first()
 
 
 # --- Answers ---
@@ -243,6 +195,11 @@ class Answer(NamedTuple):
     def score(self) -> float:
         """The value by which answers are sorted."""
         return self.start_log_prob + self.end_log_prob
+
+
+def has_no_answer(null_odds: Any, threshold: float) -> Any:
+    """Whether the prediction is that a question has no answer (SQuAD 2.0), for null odds or an array of them."""
+    return null_odds > threshold
 
 
 def no_answer_probability(null_odds: np.ndarray | float) -> np.ndarray:
@@ -304,7 +261,8 @@ class Answers:
         """
         texts = [best[0].text for best in self.best]
         if self.null_odds is not None:
-            texts = np.where(self.null_odds > threshold, "", np.array(texts, object)).tolist()
+            is_null = has_no_answer(self.null_odds, threshold)
+            texts = np.where(is_null, "", np.array(texts, object)).tolist()
         return self._by_id(texts)
 
     def nbest(self) -> dict[str, list[dict[str, str | float | int]]]:
@@ -417,7 +375,7 @@ class ScoresV2:
           the questions with and without an answer, if there are any; and `best_exact`, `best_f1`, the best values that
           a threshold chosen on these questions themselves reaches, with `best_exact_thresh`, `best_f1_thresh`.
         """
-        is_null = self._is_predicted & (self._null_odds > threshold)
+        is_null = self._is_predicted & has_no_answer(self._null_odds, threshold)
         exact = np.where(is_null, ~self._has_answer, self._exact)
         f1 = np.where(is_null, ~self._has_answer, self._f1)
         everything = np.ones_like(is_null)
@@ -433,18 +391,19 @@ class ScoresV2:
             result |= {f"best_{name}": best, f"best_{name}_thresh": best_threshold}
         return result
 
-    def by_threshold(self, threshold: float | None) -> dict[str, dict[str, float]]:
-        """The scores with `threshold_0`, `threshold_given` (chosen before, on other questions) and `threshold_best`.
+    def results(self) -> dict[str, float]:
+        """The scores at the best threshold, `best_threshold`; and, with `_threshold_0` in their names, those at 0.
 
-        Only the first two are an estimate for new questions. The original reports the scores at the best threshold,
-        which is chosen on these questions themselves.
+        Only the latter are an estimate for new questions. The paper and the original report the scores at the best
+        threshold, which is chosen on these questions themselves.
 
         Source: squad_utils.py:1715 (`evaluate_v2`).
         """
-        thresholds = {"threshold_0": 0.0, "threshold_best": self._best_threshold(self._f1)[1]}
-        if threshold is not None:
-            thresholds["threshold_given"] = float(threshold)
-        return {name: {"threshold": value, **self.at(value)} for name, value in thresholds.items()}
+        best = self._best_threshold(self._f1)[1]
+        at_0 = {f"{name}_threshold_0": value for name, value in self.at(0.0).items()}
+        names = ("exact", "f1", "HasAns_f1", "NoAns_f1")
+        of_0 = {key: at_0[key] for name in names if (key := f"{name}_threshold_0") in at_0}
+        return {**self.at(best), "best_threshold": best, **of_0}
 
     def _best_threshold(self, scores: np.ndarray) -> tuple[float, float]:
         """The best score in percent, and its threshold; the threshold is 0 if it is best to answer nothing.

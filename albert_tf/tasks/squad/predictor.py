@@ -50,7 +50,7 @@ class SpanPredictor(Predictor):
             )
         ]
         for answer, null_odds in zip(answers, spans.null_odds.tolist(), strict=False):
-            if null_odds > self.task_settings["null_threshold"]:
+            if squad_answers.has_no_answer(null_odds, self.task_settings["null_threshold"]):
                 probability = float(squad_answers.no_answer_probability(null_odds))
                 answer.update(answer="", probability=probability, start=0, end=0)
             answer["null_odds"] = null_odds

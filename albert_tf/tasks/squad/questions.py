@@ -28,9 +28,7 @@ class SquadQuestion:
     is_impossible: bool = False
 
 
-def read_squad(
-    path: str, *, version: str, flag: str, need_answers: bool, skip_wrong: bool = False
-) -> list[SquadQuestion]:
+def read_squad(path: str, *, version: str, flag: str, need_answers: bool) -> list[SquadQuestion]:
     """Reads the questions of a file, in its order; for predictions, it need not have answers.
 
     The file is in the official format, or has rows as `datasets` writes them: a list of JSON, JSON lines, Parquet.
@@ -38,47 +36,21 @@ def read_squad(
     Training files have one answer to a question, evaluation files several. The original cannot train on several
     answers; here the first one is used (`make_windows`).
 
-    Args:
-      skip_wrong: whether answers that are not at their answer_start are left out, and questions without another.
-
     Source: squad_utils.py (`read_squad_examples`).
     """
     source = f"--{flag}={path}"
     questions: dict[str, SquadQuestion] = {}
-    wrong: list[str] = []
-    num_dropped = 0
     try:
         for entry, context in _entries(path, source):
             question = _question(entry, context, version, need_answers)
             if question.id in questions:
                 raise ValueError(f"there are two questions {question.id!r}")
-            right = tuple(answer for answer in question.answers if not _is_wrong(question, answer))
-            wrong += [
-                _is_wrong(question, answer) for answer in question.answers if answer not in right
-            ]
-            if question.answers and not right:
-                num_dropped += 1
-            questions[question.id] = dataclasses.replace(question, answers=right)
+            questions[question.id] = question
     except (KeyError, TypeError, AttributeError) as error:
         reason = f"{type(error).__name__}: {first_line(error)}"
         raise UserError(f"{source}: is not in the format of SQuAD ({reason})") from None
     except ValueError as error:
         raise UserError(f"{source}: {error}") from None
-    if wrong and not skip_wrong:
-        number = f"{len(wrong):,} answers are" if len(wrong) > 1 else "an answer is"
-        raise UserError(
-            f"{source}: {number} not at answer_start: {wrong[0]}; correct answer_start, or --skip_wrong_answers leaves"
-            " such answers out"
-        )
-    if wrong:
-        print(
-            f"{source}: {len(wrong):,} answers that are not at answer_start are left out, and {num_dropped:,} questions"
-            " without another answer",
-            flush=True,
-        )
-        questions = {
-            id: each for id, each in questions.items() if each.answers or each.is_impossible
-        }
     if not questions:
         raise UserError(f"{source}: contains no questions")
     return list(questions.values())
@@ -137,16 +109,16 @@ def _question(entry: Any, context: str, version: str, need_answers: bool) -> Squ
         raise ValueError(f"question {id!r}: is impossible, which needs --version=2.0")
     if need_answers and not is_impossible and not pairs:
         raise ValueError(f"question {id!r}: has no answer, and is not marked as impossible")
+    for answer in pairs:
+        _check_place(id, context, *answer)
     return SquadQuestion(id, text, context, pairs, is_impossible)
 
 
-def _is_wrong(question: SquadQuestion, answer: tuple[str, int]) -> str:
-    """Why an answer is not where it should be; "" if it is there."""
-    text, start = answer
-    present = question.context[start : start + len(text)] if start >= 0 else ""
-    if present == text and text.strip():
-        return ""
-    return (
-        f"question {question.id!r}: answer {shortened(text)} should begin at character {start} of the context, where"
-        f" {shortened(present)} stands"
-    )
+def _check_place(id: str, context: str, text: str, start: int) -> None:
+    """Checks that an answer is where it should be."""
+    present = context[start : start + len(text)] if start >= 0 else ""
+    if present != text or not text.strip():
+        raise ValueError(
+            f"question {id!r}: answer {shortened(text)} should begin at character {start} of the context, where"
+            f" {shortened(present)} stands; correct answer_start"
+        )

@@ -25,10 +25,6 @@ class SquadConfig(FineTuningConfig):
     predict_file: str = files_setting(
         "JSON file with questions to answer, with or without answers."
     )
-    skip_wrong_answers: bool = setting(
-        False,
-        "Whether to leave out answers that are not at their answer_start, instead of an error.",
-    )
     max_seq_length: int = changed(FineTuningConfig, "max_seq_length", 384)
     doc_stride: int = setting(
         128,
@@ -49,11 +45,6 @@ class SquadConfig(FineTuningConfig):
         changes_results=False,
         of_model="default",
     )
-    softmax_over_padding: bool = setting(
-        False,
-        "SQuAD 1.1: whether the softmax of the loss includes padding, as in the original; every batch is then"
-        " padded to --max_seq_length.",
-    )
     null_threshold: str = setting(
         "best",
         "SQuAD 2.0: an answer is empty if its null odds are above this number. `best` is the number that gives the best"
@@ -72,5 +63,3 @@ class SquadConfig(FineTuningConfig):
                 self.refuse(
                     "null_threshold", f"must be `best` or a number, got {self.null_threshold!r}"
                 )
-        if self.softmax_over_padding and self.version != "1.1":
-            self.refuse("softmax_over_padding", "is for --version=1.1; in 2.0 padding is masked")

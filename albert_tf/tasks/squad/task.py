@@ -2,16 +2,13 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-import numpy as np
 import tensorflow as tf
 
 from albert_tf.core import files
-from albert_tf.data.feature_table import FeatureTable
 from albert_tf.data.reading import example_weights
 from albert_tf.model.heads import AlbertForSpan, AlbertForSpanOrNone
-from albert_tf.tasks import metrics
 from albert_tf.tasks.finetuning import FineTuningTask
 from albert_tf.tasks.settings import FineTuningRunConfig
 from albert_tf.tasks.squad import answers as squad_answers
@@ -39,17 +36,10 @@ class SquadTask(FineTuningTask):
     def __init__(self, config: SquadConfig, run: FineTuningRunConfig):
         self.has_null = config.version == "2.0"
         self.model_class = AlbertForSpanOrNone if self.has_null else AlbertForSpan
-        self._known: dict[tuple, tuple[Predictions, squad_answers.Spans]] = {}
         super().__init__(config, run)
         self.questions = {
             split: [question for _, question in items] for split, items in self.items.items()
         }
-
-    def _buckets(self, table: FeatureTable) -> tuple[int, ...]:
-        """See `FineTuningTask`; with --softmax_over_padding, the length of a batch would change its loss."""
-        if self.config.softmax_over_padding:
-            return (self.config.max_seq_length,)
-        return super()._buckets(table)
 
     # --- Training ---
 
@@ -61,14 +51,12 @@ class SquadTask(FineTuningTask):
     def losses(self, outputs: Outputs, features: Features) -> Mapping[str, Ratio]:
         """Half of the sum of the cross entropies of start and end; for 2.0 also half of that of having no answer.
 
-        Source: original squad_utils.py:1640-1664. There, the softmax of SQuAD 1.1 includes padding; here it does so
-        only with --softmax_over_padding, so that the padded length of a batch does not change its loss.
+        Source: original squad_utils.py:1640-1664. There, the softmax of SQuAD 1.1 includes padding; here it does not,
+        so that the padded length of a batch does not change its loss.
         """
         weights = example_weights(features)
         if self.has_null:
             starts, ends = outputs["start_log_probs"], outputs["end_log_probs"]
-        elif self.config.softmax_over_padding:
-            starts, ends = outputs["start_logits"], outputs["end_logits"]
         else:
             is_padding = 1.0 - tf.cast(features["input_mask"], tf.float32)
             starts = outputs["start_logits"] - 1e30 * is_padding
@@ -89,79 +77,52 @@ class SquadTask(FineTuningTask):
 
     # --- Answers ---
 
-    def _spans(self, member: Predictions, split: str) -> squad_answers.Spans:
-        """Candidate answers of one model."""
-        sizes = {name: getattr(self.config, name) for name in ("n_best_size", "max_answer_length")}
-        return squad_answers.candidate_spans(self.tables[split], member, **sizes)
-
-    def _answers(self, members: Sequence[Predictions], split: str) -> Answers:
-        """Each question's best answers and null odds.
-
-        What was found for the members of the last call is kept: several files are made from it, and an ensemble is
-        chosen among members that stay the same. The members are kept, too, so that their ids are not used again.
-        """
-        self._known = {
-            key: known
-            for key, known in self._known.items()
-            if self.config.ensemble or key in {(split, id(member)) for member in members}
-        }
-        for member in members:
-            if (split, id(member)) not in self._known:
-                self._known[split, id(member)] = member, self._spans(member, split)
-        found = [self._known[split, id(member)][1] for member in members]
-        spans = found[0] if len(found) == 1 else squad_answers.combine(found)
-        questions = self.questions[split]
-        best = squad_answers.best_answers(questions, spans, self.config.n_best_size)
+    def _answers(self, predictions: Predictions, split: str) -> Answers:
+        """Each question's best answers and null odds."""
+        config, questions = self.config, self.questions[split]
+        spans = squad_answers.candidate_spans(
+            self.tables[split],
+            predictions,
+            n_best_size=config.n_best_size,
+            max_answer_length=config.max_answer_length,
+        )
+        best = squad_answers.best_answers(questions, spans, config.n_best_size)
         return Answers(questions, best, spans.null_odds if self.has_null else None)
 
-    def evaluate(self, members: Sequence[Predictions]) -> Mapping[str, float]:
-        """Exact match and F1 in percent.
-
-        For SQuAD 2.0, `exact` and `f1` are the values at the best threshold, which the paper and the original report;
-        `exact_threshold_0` and, if --null_threshold is a number, `exact_threshold_given` are reported as well.
-        """
-        return self._scores(self._answers(members, "eval"))
+    def evaluate(self, predictions: Predictions) -> Mapping[str, float]:
+        """Exact match and F1 in percent; for SQuAD 2.0 see `ScoresV2.results`."""
+        return self._scores(self._answers(predictions, "eval"))
 
     def _scores(self, answers: Answers) -> dict[str, float]:
         questions, best = answers.questions, answers.texts()
         if not self.has_null:
             return squad_answers.score_v1(questions, best)
-        given = self.config.null_threshold
-        scores = squad_answers.ScoresV2(questions, best, answers.null_odds_by_id())
-        by_threshold = scores.by_threshold(None if given == "best" else float(given))
-        results = dict(by_threshold.pop("threshold_best"))
-        results["best_threshold"] = results.pop("threshold")
-        for name, values in by_threshold.items():
-            for key in ("exact", "f1", "HasAns_f1", "NoAns_f1"):
-                if key in values:
-                    results[f"{key}_{name}"] = values[key]
-        return results
+        return squad_answers.ScoresV2(questions, best, answers.null_odds_by_id()).results()
 
     # --- Files ---
 
-    def evaluation_files(self, members: Sequence[Predictions]) -> Files:
-        """The answers for the development file, the worst errors among them, and the best threshold."""
-        answers = self._answers(members, "eval")
+    def evaluation_files(self, predictions: Predictions) -> Files:
+        """The answers for the development file, and the best threshold."""
+        answers = self._answers(predictions, "eval")
         threshold = self._scores(answers).get("best_threshold", math.inf)
         contents: dict[str, str | bytes] = {
             **_answer_files("eval_", answers, threshold),
-            "predictions/eval_errors.txt": _error_report(answers, threshold),
-            **self._raw_file(members, "eval"),
+            **self._raw_file(predictions, "eval"),
         }
         if self.has_null:
             contents[THRESHOLD_FILE] = json.dumps({"null_threshold": threshold}) + "\n"
         return contents
 
-    def prediction_files(self, members: Sequence[Predictions]) -> Files:
+    def prediction_files(self, predictions: Predictions) -> Files:
         """The answers to the questions of --predict_file."""
         threshold = math.inf
         if self.has_null:
             threshold, origin = self._threshold()
             print(f"null threshold {threshold:.4f} {origin}", flush=True)
-        answers = self._answers(members, "predict")
+        answers = self._answers(predictions, "predict")
         contents = dict(_answer_files("", answers, threshold))
         contents = {self.predictions_file(): contents.pop(self.usual_predictions_file), **contents}
-        return {**contents, **self._raw_file(members, "predict")}
+        return {**contents, **self._raw_file(predictions, "predict")}
 
     def task_settings(self):
         """See `FineTuningTask`; includes the threshold of null odds."""
@@ -169,7 +130,7 @@ class SquadTask(FineTuningTask):
         return {**super().task_settings(), **threshold}
 
     def _threshold(self) -> tuple[float, str]:
-        """The given threshold, or the best one of an evaluation of this model; and its origin."""
+        """The given threshold of null odds, or the best one of an evaluation of this model; and its origin."""
         if self.config.null_threshold != "best":
             return float(self.config.null_threshold), "from --null_threshold"
         # A threshold fits the weights that it was chosen for, and training changes those of the initial checkpoint.
@@ -192,37 +153,3 @@ def _answer_files(prefix: str, answers: Answers, threshold: float) -> Files:
         f"predictions/{prefix}{name}.json": json.dumps(content, indent=1, ensure_ascii=False) + "\n"
         for name, content in contents.items()
     }
-
-
-def _error_report(answers: Answers, threshold: float) -> str:
-    """How many questions with and without an answer were answered, and the most probable wrong answers."""
-    questions, texts = answers.questions, answers.texts(threshold)
-    is_answered = np.array([bool(texts[question.id]) for question in questions])
-    has_answer = np.array([bool(question.answers) for question in questions])
-    lines = [f"{'':24}{'answered':>10}{'left empty':>12}"]
-    for title, group in (("has an answer", has_answer), ("has none", ~has_answer)):
-        counts = (group & is_answered).sum(), (group & ~is_answered).sum()
-        lines.append(f"{title:24}{counts[0]:>10}{counts[1]:>12}")
-    sureness = np.array([best[0].probability for best in answers.best])
-    if answers.null_odds is not None:
-        of_none = squad_answers.no_answer_probability(answers.null_odds)
-        sureness = np.where(is_answered, sureness, of_none)
-    normalize = squad_answers.normalize_answer
-    is_wrong = np.array(
-        [
-            normalize(texts[question.id])
-            not in ({normalize(text) for text, _ in question.answers} or {""})
-            for question in questions
-        ]
-    )
-
-    def describe(index: int) -> str:
-        question = questions[index]
-        true = " | ".join(dict.fromkeys(text for text, _ in question.answers)) or "(none)"
-        answer = texts[question.id] or "(none)"
-        return (
-            f"{question.id}: {question.question}\n"
-            f"  answered {answer} ({sureness[index]:.3f}), true {true}"
-        )
-
-    return metrics.error_report("\n".join(lines) + "\n", sureness, is_wrong, describe)

@@ -88,23 +88,13 @@ def scores(true: Sequence[Tags], predicted: Sequence[Tags]) -> dict[str, dict[st
 
     Source: seqeval (`classification_report`), which gives the same scores as conlleval.
     """
-    rows = _report(true, predicted, output_dict=True)
-    return {name: {key: float(value) for key, value in row.items()} for name, row in rows.items()}
-
-
-def score_table(true: Sequence[Tags], predicted: Sequence[Tags]) -> str:
-    """`scores` as a table with the number of true entities ("support"); its lines end with line ends."""
-    return _report(true, predicted, digits=4)
-
-
-def _report(true: Sequence[Tags], predicted: Sequence[Tags], **options):
     true, predicted = list(map(_canonical, true)), list(map(_canonical, predicted))
     if not any(tag != OUTSIDE for sentence in (*true, *predicted) for tag in sentence):
-        # seqeval cannot average if there are no types.
-        return {} if options.get("output_dict") else "no entities\n"
+        return {}  # seqeval cannot average if there are no types
     from seqeval.metrics import classification_report
 
-    return classification_report(true, predicted, zero_division=0, **options)
+    rows = classification_report(true, predicted, zero_division=0, output_dict=True)
+    return {name: {key: float(value) for key, value in row.items()} for name, row in rows.items()}
 
 
 def _canonical(tags: Tags) -> list[str]:

@@ -3,15 +3,13 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from albert_tf.data.reading import example_weights
 from albert_tf.model.heads import AlbertForTokenClassification
-from albert_tf.tasks import metrics
-from albert_tf.tasks.finetuning import FineTuningTask, averaged
+from albert_tf.tasks.finetuning import FineTuningTask
 from albert_tf.tasks.settings import FineTuningRunConfig
 from albert_tf.tasks.tagging import entities, windows
 from albert_tf.tasks.tagging.conll import Sentence
@@ -71,17 +69,12 @@ class TaggingTask(FineTuningTask):
 
     # --- Results ---
 
-    def _tags(
-        self, members: Sequence[Predictions], split: str
-    ) -> tuple[list[list[str]], list[np.ndarray]]:
-        """The predicted tags of each sentence, and their probabilities."""
-        labels, certainties = windows.word_labels(
-            self.tables[split],
-            averaged(members, "probabilities"),
-            self.sentences[split],
-            self.labels,
+    def _tags(self, predictions: Predictions, split: str) -> list[list[str]]:
+        """The predicted tags of each sentence."""
+        rows, _ = windows.word_labels(
+            self.tables[split], predictions["probabilities"], self.sentences[split], self.labels
         )
-        return [[self.labels[index] for index in row] for row in labels], certainties
+        return [[self.labels[index] for index in row] for row in rows]
 
     def _true_tags(self) -> list[list[str]]:
         return [[self.labels[index] for index in row.tags or ()] for row in self.sentences["eval"]]
@@ -90,9 +83,9 @@ class TaggingTask(FineTuningTask):
         is_of_words = self.config.tag_scheme == WORDS
         return [list(map(entities.of_words, tags)) if is_of_words else tags for tags in groups]
 
-    def evaluate(self, members: Sequence[Predictions]) -> Mapping[str, float]:
+    def evaluate(self, predictions: Predictions) -> Mapping[str, float]:
         """Precision, recall and F1 of entities, as in seqeval and conlleval; `f1_` with a type is that type's F1."""
-        predicted, _ = self._tags(members, "eval")
+        predicted = self._tags(predictions, "eval")
         rows = entities.scores(*self._as_entities(self._true_tags(), predicted))
         names = {"precision": "precision", "recall": "recall", "f1": "f1-score"}
         total, macro = rows.get("micro avg", {}), rows.get("macro avg", {})
@@ -103,27 +96,22 @@ class TaggingTask(FineTuningTask):
 
     # --- Files ---
 
-    def evaluation_files(self, members: Sequence[Predictions]) -> Files:
-        """A table by type with the worst errors, the words with true and predicted tags, and the raw predictions."""
-        sentences, true = self.sentences["eval"], self._true_tags()
-        predicted, certainties = self._tags(members, "eval")
-        groups = self._as_entities(true, predicted)
-        words = [sentence.words for sentence in sentences]
+    def evaluation_files(self, predictions: Predictions) -> Files:
+        """The words with true and predicted tags, and the raw predictions."""
+        words = [sentence.words for sentence in self.sentences["eval"]]
+        predicted = self._tags(predictions, "eval")
         return {
-            "predictions/eval_errors.txt": _error_report(
-                sentences, groups[0], groups[1], certainties
-            ),
-            **tagged_file("eval_predictions", words, tag=true, predicted=predicted),
-            **self._raw_file(members, "eval"),
+            **tagged_file("eval_predictions", words, tag=self._true_tags(), predicted=predicted),
+            **self._raw_file(predictions, "eval"),
         }
 
-    def prediction_files(self, members: Sequence[Predictions]) -> Files:
+    def prediction_files(self, predictions: Predictions) -> Files:
         """The words with their tags, and the raw predictions."""
         words = [sentence.words for sentence in self.sentences["predict"]]
-        tags, _ = self._tags(members, "predict")
+        tags = self._tags(predictions, "predict")
         ((usual, text),) = tagged_file("predictions", words, predicted=tags).items()
         name = self.predictions_file() if usual.endswith(".conll") else usual
-        return {name: text, **self._raw_file(members, "predict")}
+        return {name: text, **self._raw_file(predictions, "predict")}
 
 
 def _word_weights(features: Features) -> tf.Tensor:
@@ -152,35 +140,3 @@ def tagged_file(
         for sentence in zip(words, *columns.values(), strict=True)
     )
     return {f"predictions/{name}.conll": text}
-
-
-def _error_report(
-    sentences: Sequence[Sentence],
-    true: Sequence[entities.Tags],
-    predicted: Sequence[entities.Tags],
-    certainties: Sequence[np.ndarray],
-) -> str:
-    """The table by type, and the sentences with the most certain wrong entities."""
-    found: list[list[set[Any]]] = [
-        [set(map(tuple, entities.entities_of(tags))) for tags in rows] for rows in (true, predicted)
-    ]
-    sureness, is_wrong = np.zeros(len(sentences)), np.zeros(len(sentences), bool)
-    for index, (expected, given) in enumerate(zip(*found, strict=True)):
-        words = [w for _, first, last in expected ^ given for w in range(first, last + 1)]
-        if words:
-            sureness[index], is_wrong[index] = certainties[index][words].max(), True
-
-    def describe(index: int) -> str:
-        sentence, lines = sentences[index], []
-        lines.append(f"{sentence.place()} ({sureness[index]:.3f}): {' '.join(sentence.words)}")
-        expected, given = found[0][index], found[1][index]
-        for title, group in (("predicted", given - expected), ("true", expected - given)):
-            shown = [
-                f"{' '.join(sentence.words[first : last + 1])} ({type})"
-                for type, first, last in sorted(group, key=lambda entity: entity[1])
-            ]
-            lines.append(f"  {title:9}  {'; '.join(shown) or '(none)'}")
-        return "\n".join(lines)
-
-    table = entities.score_table(true, predicted)
-    return metrics.error_report(table, sureness, is_wrong, describe)

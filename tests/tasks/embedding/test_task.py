@@ -170,16 +170,6 @@ def test_any_encoder_is_evaluated_without_training(flags_of, embedding_files, tm
     assert len(searched) == 10 + 14 + 2
 
 
-def test_an_ensemble_has_the_means_of_the_cosines():
-    members = [
-        {"embeddings": np.random.default_rng(seed).normal(size=(4, 2, 5))} for seed in (0, 1)
-    ]
-    found = embedding.joined(members)
-    for row in range(4):
-        own = [cosine(*member["embeddings"][row]) for member in members]
-        assert cosine(*found[row]) == pytest.approx(np.mean(own))
-
-
 @pytest.mark.parametrize(
     "changes, message",
     [

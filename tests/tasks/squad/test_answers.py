@@ -14,7 +14,6 @@ from albert_tf.tasks.squad.answers import (
     Spans,
     best_answers,
     candidate_spans,
-    combine,
     f1_score,
     normalize_answer,
     score_v1,
@@ -160,14 +159,9 @@ def test_scores_by_threshold():
     questions = [asked("cat", id="a"), asked("cat", id="b"), asked(id="c"), asked(id="d")]
     given = {"a": "cat", "b": "cat", "c": "cat", "d": "cat"}
     odds = {"a": -2.0, "b": 1.0, "c": 2.0, "d": -1.0}
-    by_threshold = ScoresV2(questions, given, odds).by_threshold(-1.5)
-    assert {name: (r["threshold"], r["exact"]) for name, r in by_threshold.items()} == {
-        "threshold_0": (0.0, 50.0),
-        "threshold_best": (-2.0, 75.0),
-        "threshold_given": (-1.5, 75.0),
-    }
-    assert all(r["best_f1"] == 75 and r["total"] == 4 for r in by_threshold.values())
-    assert "threshold_given" not in ScoresV2(questions, given, odds).by_threshold(None)
+    found = ScoresV2(questions, given, odds).results()
+    assert (found["best_threshold"], found["exact"], found["exact_threshold_0"]) == (-2.0, 75, 50)
+    assert (found["best_f1"], found["total"], found["NoAns_f1_threshold_0"]) == (75, 4, 50)
 
 
 # --- N-best lists against a naive search ---
@@ -307,43 +301,13 @@ def test_answer_never_ends_in_white_space(characters):
     assert [(a.text, a.start_char, a.end_char) for a in answers] == [("s", 5, 6), ("cat", 0, 3)]
 
 
-# --- Ensembles ---
+# --- What the files hold ---
 
 
 def spans_of(entries, null_odds=()):
     """Spans of (question, start, end, start score, end score)."""
     columns = np.array(entries, np.float64).reshape(-1, 5).T
     return Spans(*columns[:3].astype(np.int32), *columns[3:], np.array(null_odds, np.float64))
-
-
-def listed(spans):
-    arrays = (spans.question, spans.start_chars, spans.end_chars, spans.scores)
-    return list(zip(*(array.tolist() for array in arrays), strict=True))
-
-
-def test_ensemble_by_hand():
-    first = spans_of([(0, 0, 4, -1.0, 0.0), (0, 5, 9, -1.0, -2.0), (2, 3, 7, -1, -4)], [3, 0, -1])
-    second = spans_of([(0, 0, 4, -0.5, -1.5), (1, 0, 4, -2.0, -2.0)], [1, 0.5, -2])
-    third = spans_of([(0, 5, 9, -1, -1), (0, 5, 8, -0.25, -0.5), (2, 3, 7, 0, 0)], [2, 1, 0])
-    combined = combine([first, second, third])
-    assert listed(combined) == [
-        (0, 5, 8, -0.75),  # of the third alone
-        (0, 0, 4, -1.5),
-        (0, 5, 9, -2.5),
-        (1, 0, 4, -4.0),
-        (2, 3, 7, -2.5),
-    ]
-    np.testing.assert_allclose(combined.start_log_probs, [-0.25, -0.75, -1, -2, -0.5])
-    np.testing.assert_allclose(combined.null_odds, [2, 0.5, -1])
-
-
-def test_a_members_best_span_of_the_same_characters_counts():
-    # The pieces of "½" all have the same characters.
-    member = spans_of([(0, 0, 4, -1, -1), (0, 0, 4, -3, -3)])
-    assert listed(combine([member, spans_of([(0, 0, 4, -2, -2)])])) == [(0, 0, 4, -3.0)]
-
-
-# --- What the files hold ---
 
 
 def test_what_the_files_hold():
