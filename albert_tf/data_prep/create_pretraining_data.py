@@ -21,7 +21,6 @@ import time
 
 from albert_tf.core import flags
 from albert_tf.data_prep.corpus import print_note
-from albert_tf.data_prep.pretraining.blocks import BLOCK_BYTES
 from albert_tf.data_prep.pretraining.run import PROGRAM, create_pretraining_data
 from albert_tf.data_prep.pretraining.settings import (
     PretrainingDataSettings,
@@ -32,7 +31,6 @@ from albert_tf.data_prep.pretraining.settings import (
 _NOTES = {
     "single_sentence_documents": "{:,} documents are a single sentence (--single_segment)",
     "dropped_sentences": "{:,} times a sentence of a single word could not be split, and was dropped",
-    "cut_documents": f"{{:,}} times a document of more than {BLOCK_BYTES:,} bytes was cut in two",
     "invalid_utf8_lines": "{:,} lines were not UTF-8",
 }
 

@@ -22,7 +22,7 @@ from albert_tf.core.errors import UserError
 from albert_tf.core.workers import num_cores
 from albert_tf.data_prep.pretraining import blocks, shards
 from albert_tf.data_prep.pretraining.blocks import Block, Counts, Inputs, Job
-from albert_tf.data_prep.pretraining.plan import Plan, plan_parts
+from albert_tf.data_prep.pretraining.plan import Plan, plan_shards
 from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
 
 
@@ -74,7 +74,7 @@ def _store_block(block: Block, job: Job) -> Counts:
 def _plan(
     text_counts: dict[str, Any], settings: PretrainingDataSettings
 ) -> Iterator[tuple[Plan, int]]:
-    plan = plan_parts(settings, text_counts)
+    plan = plan_shards(settings, text_counts)
     return ((plan, shard) for shard in range(plan.num_shards))
 
 

@@ -27,14 +27,12 @@ from albert_tf.core import files
 from albert_tf.core.errors import UserError
 from albert_tf.core.files import OutputFile
 from albert_tf.data.pretraining_examples import (
-    LABEL,
     Documents,
     MaskingRule,
     PairRule,
     Vocabulary,
     combine_seeds,
     plan_pairs,
-    seeds_of,
 )
 from albert_tf.data_prep import corpus
 from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
@@ -104,7 +102,6 @@ class Text(NamedTuple):
     sentences: list[str]
     documents: list[int]
     invalid_lines: list[tuple[str, int]]
-    num_cuts: int  # of documents
 
 
 def blocks_of(inputs: Inputs) -> Iterator[Block]:
@@ -129,10 +126,10 @@ def blocks_of(inputs: Inputs) -> Iterator[Block]:
 
 def read_block(block: Block) -> Text:
     """Reads the documents of a block."""
-    text = Text([], [], [], 0)
+    text = Text([], [], [])
     document = 0
     for span in block.spans:
-        content, offset, is_cut = read_span(span)
+        content, offset = read_span(span)
         lines = content.split(b"\n")
         for line in lines:
             try:
@@ -147,12 +144,11 @@ def read_block(block: Block) -> Text:
             else:
                 document += 1
         document += 1
-        text = text._replace(num_cuts=text.num_cuts + is_cut)
     return text
 
 
-def read_span(span: Span) -> tuple[bytes, int, bool]:
-    """The text of the documents that begin in a span, its offset, and whether it begins inside a document."""
+def read_span(span: Span) -> tuple[bytes, int]:
+    """The text of the documents that begin in a span, and its offset."""
     before = min(span.start, 1)  # the byte before a span tells whether a line begins with it
     with files.errors_named(span.path, "read"), files.open_binary(span.path) as file:
         file.seek(span.start - before)
@@ -162,11 +158,10 @@ def read_span(span: Span) -> tuple[bytes, int, bool]:
     end_of_span = before + span.end - span.start
     first = _first_document(data[:end_of_span]) if span.start else 0
     if first is None:
-        return b"", span.end, False
+        return b"", span.end
     first_of_next = _first_document(data[end_of_span - 1 :])
     end = len(data) if first_of_next is None else end_of_span - 1 + first_of_next
-    is_cut = span.start > 0 and not _BLANK_LINE.match(data, first - 1)
-    return data[first:end], span.start - before + first, is_cut
+    return data[first:end], span.start - before + first
 
 
 def _first_document(data: bytes) -> int | None:
@@ -206,7 +201,6 @@ def store_block(job: Job, block: Block) -> dict[str, Any]:
         "text_bytes": block.num_bytes,
         "documents": len(sentences_of_documents),
         "single_sentence_documents": int((sentences_of_documents == 1).sum()),
-        "cut_documents": text.num_cuts,
         "sentences": len(documents.sentence_offsets) - 1,
         "tokens": len(documents.ids),
         "examples": sum(map(len, all_pairs)),
@@ -215,8 +209,8 @@ def store_block(job: Job, block: Block) -> dict[str, Any]:
     }
     with writing(job, path, counts) as file:
         np.save(file, documents.ids)
-        np.save(file, np.cumsum([0, *map(len, all_pairs)]))
-        file.write(np.concatenate(all_pairs).tobytes())
+        np.save(file, np.cumsum([*map(len, all_pairs)])[:-1])
+        np.save(file, np.concatenate(all_pairs))
     return counts
 
 
@@ -239,27 +233,12 @@ def sum_counts(counts_of_blocks: Iterable[Counts]) -> dict[str, int]:
     return dict(total)
 
 
-def stored_pairs(
-    job: Job, index: int, numbers: Sequence[int]
-) -> tuple[np.ndarray, list[tuple[np.ndarray, np.ndarray]]]:
-    """Reads a stored block.
-
-    Returns:
-      The token ids, and for each of the passes its pairs, int64 [pairs, 5], and their seeds, uint64 [pairs].
-    """
-    path = _block_file(job, index)
-    passes = []
+def stored_pairs(job: Job, number: int) -> tuple[np.ndarray, list[np.ndarray]]:
+    """The token ids of a stored block, and for each pass its pairs, int32 [pairs, 5]."""
+    path = _block_file(job, number)
     with files.errors_named(path, "read"), files.open_binary(path) as file:
-        ids, ends = np.load(file), np.load(file)
-        row_bytes = 4 * (LABEL + 1)
-        first_byte = file.tell()
-        for number in numbers:
-            count = int(ends[number + 1] - ends[number])
-            file.seek(first_byte + row_bytes * int(ends[number]))
-            pairs = np.frombuffer(file.read(row_bytes * count), np.int32).reshape(count, LABEL + 1)
-            seed = combine_seeds(job.settings.random_seed, number, index, 2)
-            passes.append((pairs.astype(np.int64), seeds_of(seed, np.arange(count))))
-    return ids, passes
+        ids, ends, pairs = np.load(file), np.load(file), np.load(file)
+    return ids, np.split(pairs, ends)
 
 
 def _block_file(job: Job, index: int) -> str:

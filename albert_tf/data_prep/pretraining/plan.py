@@ -1,11 +1,8 @@
-"""Assigns examples to parts and shards.
+"""Assigns examples to shards.
 
-A *unit* is one pass through a block (there are `dupe_factor` passes), or a fraction of a pass if the corpus is small.
-All units are shuffled and distributed over *parts* of about 128 MiB of records each. A shard is one part, or several
-consecutive parts if `num_shards` asks for few large ones. So the passes through a document end up in different parts,
-and a part mixes about 64 units from the whole corpus.
-
-A plan depends only on the text, the settings and the seed, never on the number of workers.
+A *unit* is one pass through a block (there are `dupe_factor` passes), or a slice of a pass if there are few of them.
+Each shard takes about 64 units from the whole corpus, so the passes through a document end up in different shards. A
+plan depends only on the text, the settings and the seed, never on the number of workers.
 """
 
 import functools
@@ -20,43 +17,30 @@ from albert_tf.core.errors import UserError
 from albert_tf.data.pretraining_examples import combine_seeds, shuffled
 from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
 
-PART_BYTES = 128 << 20
-SMALL_PART_EXAMPLES = 2000  # in the smaller parts of a small corpus, so that all cores have work
-MAX_SMALL_PARTS = 64
-UNITS_OF_PART = 64
+SHARD_BYTES = 128 << 20
+SMALL_SHARD_EXAMPLES = 2000  # in the smaller shards of a small corpus, so that all cores have work
+MAX_SMALL_SHARDS = 64
+UNITS_OF_SHARD = 64
 
 
 class Plan(NamedTuple):
-    """How the passes through all blocks are distributed over parts, and parts over shards.
-
-    In a large corpus, every pass through a block is a unit, or a few units (slices). In a small corpus, every pass is
-    distributed over all parts, example by example.
-    """
+    """How the passes through all blocks are distributed over shards."""
 
     num_blocks: int
     num_passes: int
-    num_slices: int
-    num_parts: int
+    num_slices: int  # of a pass; in a small corpus, each shard has one slice of every pass
     num_shards: int
     seed: int
 
-    @property
-    def is_small(self) -> bool:
-        """Whether every part takes examples of every pass."""
-        return self.num_slices == self.num_parts
-
-    def units_of(self, part: int) -> list[tuple[int, int, int]]:
-        """The (block, pass, slice) of each unit of a part, sorted; for a small corpus, slice is always 0."""
-        if self.is_small:
-            return list(itertools.product(range(self.num_blocks), range(self.num_passes), [0]))
-        units = np.sort(_shuffled_units(self)[part :: self.num_parts])
+    def units_of(self, shard: int) -> list[tuple[int, int, int]]:
+        """The (block, pass, slice) of each unit of a shard, sorted."""
+        if self.num_slices == self.num_shards:
+            passes = itertools.product(range(self.num_blocks), range(self.num_passes))
+            # Slices of a pass differ by one example: no shard has all the longer ones.
+            return [(*pair, (shard + sum(pair)) % self.num_slices) for pair in passes]
+        units = np.sort(_shuffled_units(self)[shard :: self.num_shards])
         sizes = (self.num_blocks, self.num_passes, self.num_slices)
         return list(zip(*(axis.tolist() for axis in np.unravel_index(units, sizes)), strict=True))
-
-    def parts_of(self, shard: int) -> range:
-        """The parts of a shard."""
-        parts_per_shard = self.num_parts // self.num_shards
-        return range(shard * parts_per_shard, (shard + 1) * parts_per_shard)
 
 
 @functools.lru_cache(maxsize=1)
@@ -65,8 +49,8 @@ def _shuffled_units(plan: Plan) -> np.ndarray:
     return shuffled(num_units, combine_seeds(plan.seed, num_units))
 
 
-def plan_parts(settings: PretrainingDataSettings, text_counts: Mapping[str, Any]) -> Plan:
-    """Decides on the number of parts and shards.
+def plan_shards(settings: PretrainingDataSettings, text_counts: Mapping[str, Any]) -> Plan:
+    """Decides on the number of shards.
 
     Raises:
       UserError: there are no examples, or fewer than files.
@@ -78,24 +62,20 @@ def plan_parts(settings: PretrainingDataSettings, text_counts: Mapping[str, Any]
         raise UserError(
             f"--input_file={settings.input_file}: no document has two sentences, or one of two words"
         )
-    num_slots = settings.max_predictions_per_seq * (1 + settings.do_permutation)
-    # The size of a full record, for all formats: the examples of a part are in memory together.
-    example_bytes = 300 + 5 * settings.max_seq_length + 9 * num_slots
-    small_parts = min(MAX_SMALL_PARTS, math.ceil(num_examples / SMALL_PART_EXAMPLES))
-    wanted = max(small_parts, math.ceil(num_examples * example_bytes / PART_BYTES))
+    # The size of a full record, for all formats: the examples of a shard are in memory together.
+    example_bytes = 300 + 5 * settings.max_seq_length + 9 * settings.max_predictions_per_seq
+    small_shards = min(MAX_SMALL_SHARDS, math.ceil(num_examples / SMALL_SHARD_EXAMPLES))
+    wanted = max(small_shards, math.ceil(num_examples * example_bytes / SHARD_BYTES))
     num_shards = settings.num_shards or wanted
     if num_shards > num_examples:
         raise UserError(
             f"--num_shards={num_shards}: the text gives {num_examples} examples, too few for it"
         )
-    num_parts = math.ceil(wanted / num_shards) * num_shards
     num_passes = text_counts["blocks"] * settings.dupe_factor
-    num_slices = math.ceil(UNITS_OF_PART * num_parts / num_passes)
     return Plan(
         num_blocks=text_counts["blocks"],
         num_passes=settings.dupe_factor,
-        num_slices=min(num_parts, num_slices),
-        num_parts=num_parts,
+        num_slices=min(num_shards, math.ceil(UNITS_OF_SHARD * num_shards / num_passes)),
         num_shards=num_shards,
         seed=settings.random_seed,
     )

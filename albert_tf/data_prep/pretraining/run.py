@@ -4,8 +4,8 @@ The original keeps the whole corpus in memory as Python strings, which takes 25 
 memory does not depend on the corpus: about 200 MB for each process. There are three steps:
 
 1. `blocks.store_block` tokenizes each block of the text, plans its pairs, and stores and counts both.
-2. The counts determine the parts and shards (`plan.py`). `shards.make_shard` takes the examples of a shard from the
-   stored blocks, shuffles them and writes their records.
+2. The counts determine the shards (`plan.py`). `shards.make_shard` takes the examples of a shard from the stored
+   blocks, shuffles them and writes their records.
 3. `create_pretraining_data` writes the metadata.
 
 An engine calls the functions of the first two steps: the one below with processes of this machine, `beam.py` with
@@ -33,7 +33,7 @@ from albert_tf.data.record_formats.base import METADATA_FILE, add_counts
 from albert_tf.data_prep import corpus
 from albert_tf.data_prep.pretraining import blocks, shards
 from albert_tf.data_prep.pretraining.blocks import Counts, Inputs, Job
-from albert_tf.data_prep.pretraining.plan import plan_parts
+from albert_tf.data_prep.pretraining.plan import plan_shards
 from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
 from albert_tf.text.tokenizer import Tokenizer
 
@@ -90,7 +90,7 @@ def make_here(job: Job, inputs: Inputs) -> tuple[Counts, list[Counts]]:
             for counts in workers.map(blocks.store_block, blocks.blocks_of(inputs)):
                 text_counts = blocks.sum_counts([text_counts, counts])
                 progress.update(counts["text_bytes"])
-        plan = plan_parts(job.settings, text_counts)
+        plan = plan_shards(job.settings, text_counts)
         planned = [(plan, shard) for shard in range(plan.num_shards)]
         with corpus.show_progress("making", text_counts["examples"], " examples") as progress:
             for counts in workers.map(shards.make_shard, planned):
@@ -160,13 +160,6 @@ def _finished(folder: str, identity: Mapping[str, Any]) -> dict[str, Any] | None
         return None
     metadata = files.read_json(path)
     _check_equal(folder, metadata, identity)
-    for shard in metadata["shards"]:
-        shard_path = os.path.join(folder, shard["file"])
-        status = files.status(shard_path)
-        if not status or status.length != shard["bytes"]:
-            raise UserError(
-                f"{shard_path}: is missing or was changed; empty the folder to make all again"
-            )
     return metadata
 
 

@@ -97,8 +97,8 @@ class PretrainingDataSettings(VocabularySettings, TextSettings):
     )
     num_shards: int = setting(
         0,
-        "Files in --output_dir; 0 chooses the number: about 128 MiB of full records per file, or for a small text up to"
-        " a few dozen smaller files, so that all processes have work.",
+        "Files in --output_dir, each of which a worker holds in memory; 0 chooses the number: about 128 MiB of full"
+        " records per file, or for a small text up to 64 smaller files, so that all processes have work.",
         minimum=0,
         maximum=MAX_SHARDS,
     )

@@ -12,10 +12,6 @@ import numpy as np
 
 from albert_tf.core.files import OutputFile
 from albert_tf.data.pretraining_examples import (
-    A_END,
-    A_START,
-    B_END,
-    B_START,
     LABEL,
     combine_seeds,
     join_pairs,
@@ -55,22 +51,21 @@ def make_shard(job: Job, planned: tuple[Plan, int]) -> dict[str, Any]:
     path = job.settings.shard_path(shard, plan.num_shards)
     counts = counts_of(job, path)
     if not counts:
-        counts = {}
+        counts = {"examples": 0, "records": 0}
         with writing(job, path, counts) as output:
-            for part in plan.parts_of(shard):
-                _write_part(job, plan, part, output, counts)
+            _write_examples(job, plan, shard, output, counts)
     return {**counts, "file": os.path.basename(path)}
 
 
-def _write_part(
-    job: Job, plan: Plan, part: int, output: OutputFile, counts: dict[str, Any]
+def _write_examples(
+    job: Job, plan: Plan, shard: int, output: OutputFile, counts: dict[str, Any]
 ) -> None:
-    """Appends the examples of a part, shuffled, to a file, and adds them to the counts."""
+    """Writes the examples of a shard, shuffled, and counts them."""
     settings, record_format = job.settings, FORMATS[job.settings.record_format]
-    ids, pairs, seeds = _pairs_of_part(job, plan, part)
-    order = shuffled(len(pairs), combine_seeds(settings.random_seed, part, 1))
+    ids, pairs, seeds = _pairs_of_shard(job, plan, shard)
+    order = shuffled(len(pairs), combine_seeds(settings.random_seed, shard, 1))
     lengths = sequence_lengths(pairs[order], settings.max_seq_length)
-    row_seed = combine_seeds(settings.random_seed, part, 2)
+    row_seed = combine_seeds(settings.random_seed, shard, 2)
     by_row, per_row = record_format.rows(lengths, settings.max_seq_length, row_seed)
     order, ends = order[by_row], np.cumsum(per_row)
     for first_row in range(0, len(per_row), BATCH_RECORDS):
@@ -91,40 +86,21 @@ def _encode(
     return record_format.encode(sequences, per_row, rule, settings.masking)
 
 
-def _pairs_of_part(job: Job, plan: Plan, part: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The ids of the blocks of a part, and its pairs and their seeds (`stored_pairs`)."""
-    ids_of_blocks, all_pairs, all_seeds = [], [], []
-    first_id, num_dealt = 0, 0
-    for block, units_of_block in itertools.groupby(plan.units_of(part), key=lambda unit: unit[0]):
-        units = list(units_of_block)
-        ids, passes = stored_pairs(job, block, [number for _, number, _ in units])
-        pairs_of_block = []
-        for (_, number, slice_index), (pairs, seeds) in zip(units, passes, strict=True):
-            # Shuffled, because the same documents of each pass could otherwise end up in the same part.
+def _pairs_of_shard(job: Job, plan: Plan, shard: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The ids of the blocks of a shard, and its pairs and their seeds (`stored_pairs`)."""
+    all_ids, all_pairs, all_seeds = [], [], []
+    first_id = 0
+    for block, units in itertools.groupby(plan.units_of(shard), key=lambda unit: unit[0]):
+        ids, pairs_of_passes = stored_pairs(job, block)
+        for _, number, slice_index in units:
+            pairs = pairs_of_passes[number].astype(np.int64)
+            # Shuffled, because the same documents of each pass could otherwise end up in the same shard.
             order = shuffled(len(pairs), combine_seeds(plan.seed, number, block, 1))
-            first = (part - num_dealt) % plan.num_parts if plan.is_small else slice_index
-            rows = order[first :: plan.num_slices]
-            num_dealt += len(pairs)
-            pairs_of_block.append(pairs[rows])
-            all_seeds.append(seeds[rows])
-        ids, pairs = _without_unused_ids(ids, np.concatenate(pairs_of_block))
-        pairs[:, :LABEL] += first_id
-        all_pairs.append(pairs)
-        ids_of_blocks.append(ids)
+            rows = order[slice_index :: plan.num_slices]
+            pairs[:, :LABEL] += first_id
+            all_pairs.append(pairs[rows])
+            seed = combine_seeds(job.settings.random_seed, number, block, 2)
+            all_seeds.append(seeds_of(seed, np.arange(len(pairs)))[rows])
+        all_ids.append(ids)
         first_id += len(ids)
-    return np.concatenate(ids_of_blocks), np.concatenate(all_pairs), np.concatenate(all_seeds)
-
-
-def _without_unused_ids(ids: np.ndarray, pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The ids that pairs refer to, and the pairs with the new positions.
-
-    A part of a small corpus takes a few pairs from every block; with all ids it would hold the whole corpus.
-    """
-    changes = np.zeros(len(ids) + 1, np.int32)  # changes of the number of segments that an id is in
-    np.add.at(changes, pairs[:, [A_START, B_START]], 1)
-    np.add.at(changes, pairs[:, [A_END, B_END]], -1)
-    is_used = np.cumsum(changes[:-1]) > 0
-    new_places = np.concatenate([[0], np.cumsum(is_used)])
-    new_pairs = pairs.copy()
-    new_pairs[:, :LABEL] = new_places[pairs[:, :LABEL]]
-    return ids[is_used], new_pairs
+    return np.concatenate(all_ids), np.concatenate(all_pairs), np.concatenate(all_seeds)

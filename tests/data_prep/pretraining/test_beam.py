@@ -51,8 +51,8 @@ def make(make_records, text_folder):
 def small_blocks(monkeypatch):
     """Many blocks and parts of little text."""
     monkeypatch.setattr(blocks, "BLOCK_BYTES", 5000)
-    monkeypatch.setattr(plan, "PART_BYTES", 60_000)
-    monkeypatch.setattr(plan, "UNITS_OF_PART", 5)
+    monkeypatch.setattr(plan, "SHARD_BYTES", 60_000)
+    monkeypatch.setattr(plan, "UNITS_OF_SHARD", 5)
 
 
 def serialized(folder):
