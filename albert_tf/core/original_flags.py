@@ -14,6 +14,7 @@ REPLACEMENTS = {
     "albert_hub_module_handle": "--init_checkpoint replaces it",
     "cached_dir": _FEATURES,
     "checkpoint_name": "give the checkpoint's path in --model",
+    "do_permutation": "not available",
     "dropout_prob": "--classifier_dropout_prob replaces it",
     "end_n_top": "always 5, the original's default",
     "eval_file": _RACE_FILE,

@@ -27,8 +27,6 @@ _SOP, _NSP, _NONE = range(3)
 # Columns of a table of pairs: the positions of the segments in the array of ids, and the label.
 A_START, A_END, B_START, B_END, LABEL = range(5)
 
-_FREE, _MASKED, _PERMUTED = range(3)  # states of a token
-
 
 # --- Rules.
 
@@ -91,16 +89,10 @@ class MaskingRule(NamedTuple):
     max_predictions: int
     ngram_cumulative: np.ndarray  # float64 [ngram], probability of at most 1, 2, ... words
     whole_words: bool  # or single tokens
-    permute: bool  # whether as many other tokens are permuted, and predicted too
     is_word_start: np.ndarray  # bool [vocab_size]
     cls_id: int
     sep_id: int
     mask_id: int
-
-    @property
-    def num_slots(self) -> int:
-        """P: the number of prediction slots of an example; permuted tokens are predicted too."""
-        return self.max_predictions * (1 + self.permute)
 
 
 def masking_rule(vocabulary: Vocabulary, settings: Mapping[str, Any]) -> MaskingRule:
@@ -117,7 +109,6 @@ def masking_rule(vocabulary: Vocabulary, settings: Mapping[str, Any]) -> Masking
         max_predictions=settings["max_predictions_per_seq"],
         ngram_cumulative=np.cumsum(weights / weights.sum()),
         whole_words=settings["do_whole_word_mask"],
-        permute=settings["do_permutation"],
         **vocabulary._asdict(),
     )
 
@@ -487,7 +478,7 @@ def mask_batch(
 
     Source: create_pretraining_data.py:430-598.
     """
-    positions, ids = np.zeros((2, len(input_ids), rule.num_slots), np.int32)
+    positions, ids = np.zeros((2, len(input_ids), rule.max_predictions), np.int32)
     masked = Masked(input_ids.copy(), positions, ids, np.zeros(len(input_ids), np.int32))
     _mask_rows(num_tokens, seeds, rule, masked)
     return masked
@@ -518,16 +509,10 @@ def _mask_in_place(ids, labels, rule, state):
     # np.rint rounds halves to even, as Python's round does.
     num_wanted = max(1, np.int64(np.rint(ids.size * rule.masked_lm_prob)))
     num_wanted = min(rule.max_predictions, num_wanted)
-    token_state = np.zeros(positions.size, np.uint8)
-    choose_spans(word_offsets, rule.ngram_cumulative, num_wanted, token_state, _MASKED, state)
-    for index in range(positions.size):
-        if token_state[index] == _MASKED:
-            position = positions[index]
-            labels[position] = ids[position]
-            ids[position] = _replacement(ids[position], rule, state)
-    if rule.permute:
-        choose_spans(word_offsets, rule.ngram_cumulative, num_wanted, token_state, _PERMUTED, state)
-        _permute_in_place(ids, labels, positions[token_state == _PERMUTED], state)
+    is_chosen = choose_spans(word_offsets, rule.ngram_cumulative, num_wanted, state)
+    for position in positions[is_chosen]:
+        labels[position] = ids[position]
+        ids[position] = _replacement(ids[position], rule, state)
 
 
 @numba.njit(cache=True)
@@ -554,12 +539,13 @@ def find_words(ids, rule):
 
 
 @numba.njit(cache=True)
-def choose_spans(word_offsets, ngram_cumulative, num_wanted, token_state, mark, state):
-    """Marks random spans of free words, at most `num_wanted` tokens in total: sets their `token_state`, uint8 [tokens].
+def choose_spans(word_offsets, ngram_cumulative, num_wanted, state):
+    """Which tokens are in random spans of words, at most `num_wanted` tokens in total, bool [tokens].
 
     Source: create_pretraining_data.py:482-541.
     """
     num_words = word_offsets.size - 1
+    is_chosen = np.zeros(word_offsets[-1], np.bool_)
     order = np.arange(num_words)
     num_chosen = 0
     for turn in range(num_words):
@@ -578,11 +564,11 @@ def choose_spans(word_offsets, ngram_cumulative, num_wanted, token_state, mark, 
         while length > 1 and word_offsets[min(word + length, num_words)] > room:
             length -= 1
         end = word_offsets[min(word + length, num_words)]
-        if end > room or token_state[start:end].any():
+        if end > room or is_chosen[start:end].any():
             continue
-        token_state[start:end] = mark
+        is_chosen[start:end] = True
         num_chosen += end - start
-    return num_chosen
+    return is_chosen
 
 
 @numba.njit(cache=True)
@@ -592,13 +578,3 @@ def _replacement(token, rule, state):
     if uniform(state) < 0.5:
         return token
     return below(state, rule.is_word_start.size)
-
-
-@numba.njit(cache=True)
-def _permute_in_place(ids, labels, positions, state):
-    """Permutes the tokens at some positions; the labels are the original tokens."""
-    for position in positions:
-        labels[position] = ids[position]
-    for last in range(positions.size - 1, 0, -1):
-        here, there = positions[last], positions[below(state, last + 1)]
-        ids[here], ids[there] = ids[there], ids[here]

@@ -29,7 +29,6 @@ MASKING = {
     "ngram": 3,
     "favor_shorter_ngram": True,
     "do_whole_word_mask": True,
-    "do_permutation": False,
 }
 
 
@@ -233,41 +232,6 @@ def test_choice_of_tokens_equals_a_plain_restatement_in_distribution():
     assert np.corrcoef(frequency[0], frequency[1])[0, 1] > 0.6
 
 
-# --- Permutation.
-
-
-def test_permuted_tokens_change_places_among_themselves():
-    ids = sequence_of_512()
-    num_moved = 0
-    for output, positions, labels in mask_many(50, rule(do_permutation=True), ids):
-        assert len(positions) == len(set(positions.tolist())) <= 2 * 77
-        assert labels.tolist() == ids[positions].tolist()
-        others = np.setdiff1d(np.arange(512), positions)
-        assert output[others].tolist() == ids[others].tolist()
-        num_moved += np.sum((output != ids) & (output != MASK))
-    # About 76 of 77 permuted tokens move, and 7.7 of 77 masked ones are random tokens.
-    assert 65 < num_moved / 50 < 90
-
-
-def test_permutation_alone_keeps_the_tokens():
-    # Three tokens are masked and three permuted. Where all three masks are [MASK], the others are the permuted.
-    ids = sequence(*words_of_lengths([1] * 20))
-    found = False
-    for seed in range(200):
-        output, positions, _ = mask(
-            ids,
-            rule(masked_lm_prob=0.15, do_permutation=True, ngram=1),
-            examples.combine_seeds(seed),
-        )
-        assert len(positions) == 6
-        if np.sum(output == MASK) == 3:
-            found = True
-            kept = output[positions][output[positions] != MASK]
-            permuted = ids[positions][output[positions] != MASK]
-            assert sorted(kept.tolist()) == sorted(permuted.tolist())
-    assert found
-
-
 # --- Pairs.
 
 ONE, TWO, THREE, FOUR = [510, 511], [520], [530, 531], [540]
@@ -435,12 +399,11 @@ def test_features_of_a_masked_example():
     features = full_features(
         docs,
         [0, 2, 2, 4, 0],
-        rule(masked_lm_prob=1.0, max_predictions_per_seq=5, ngram=2, do_permutation=True),
+        rule(masked_lm_prob=1.0, max_predictions_per_seq=5, ngram=2),
     )
-    # All four tokens are masked, so that none is left to permute, and 6 of twice 5 slots stay empty.
-    assert features["masked_lm_positions"] == [[1, 2, 4, 5, 0, 0, 0, 0, 0, 0]]
-    assert features["masked_lm_ids"] == [[600, 10, 700, 11, 0, 0, 0, 0, 0, 0]]
-    assert features["masked_lm_weights"] == [[1, 1, 1, 1, 0, 0, 0, 0, 0, 0]]
+    assert features["masked_lm_positions"] == [[1, 2, 4, 5, 0]]
+    assert features["masked_lm_ids"] == [[600, 10, 700, 11, 0]]
+    assert features["masked_lm_weights"] == [[1, 1, 1, 1, 0]]
     assert features["token_boundary"] == [[1, 1, 0, 1, 1, 0, 1, 0, 0]]
 
 
@@ -450,11 +413,9 @@ def test_features_of_a_masked_example():
 def test_masks_are_those_of_earlier_versions():
     # A run on records that training masks may be taken up by a later version, which must mask as this one does.
     ids = sequence_of_512()
-    output, positions, _ = mask(ids, rule(do_permutation=True), SEED)
-    assert [zlib.crc32(array.tobytes()) for array in (output, positions)] == [
-        2700468912,
-        4172166130,
-    ]
+    output, positions, _ = mask(ids, rule(), SEED)
+    checksums = [zlib.crc32(array.tobytes()) for array in (output, positions)]
+    assert checksums == [3339241203, 3282834099]
     seeds = seeds_of(12345, np.array([0, 1, 2**40]))
     assert seeds.tolist() == [5512004751721937425, 14365232997448226786, 145614433691485890]
 

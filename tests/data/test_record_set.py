@@ -10,7 +10,6 @@ import pytest
 
 from albert_tf.core.errors import UserError
 from albert_tf.data.pretraining_examples import Vocabulary, masking_rule
-from albert_tf.data.record_formats import FORMATS
 from albert_tf.data.record_formats.base import mask_settings
 from albert_tf.data.record_set import (
     find_pretraining_records,
@@ -76,7 +75,6 @@ DYNAMIC = {
     "masking": "dynamic",
     "max_seq_length": 32,
     "max_predictions_per_seq": 5,
-    "do_permutation": False,
     "favor_shorter_ngram": True,
     "do_whole_word_mask": True,
     "ngram": 3,
@@ -102,5 +100,3 @@ def test_records_of_the_original_get_their_lengths_from_the_first_record(records
     record_set = find_pretraining_records(str(records_file), "input_file")
     assert record_set.metadata["max_seq_length"] == LENGTH
     assert record_set.metadata["max_predictions_per_seq"] == PREDICTIONS
-    permuted = {"max_seq_length": 9, "max_predictions_per_seq": 4, "do_permutation": True}
-    assert FORMATS["full"].schema(permuted)["masked_lm_ids"][0] == 8

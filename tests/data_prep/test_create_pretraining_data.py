@@ -125,7 +125,7 @@ def test_metadata_counts_what_the_records_hold(make, text_file, spm_model_file):
     assert counts["masked_tokens_in_records"] == features["masked_lm_weights"].sum()
     assert metadata["spm_sha256"] == tokenizer.sha256 and metadata["vocab_size"] == 200
     assert metadata["max_seq_length"] == 64 and metadata["max_predictions_per_seq"] == 10
-    assert metadata["sentence_task"] == "sop" and metadata["do_permutation"] is False
+    assert metadata["sentence_task"] == "sop"
     assert metadata["record_format"] == "full"
     assert metadata["masking"] == "static" and "vocabulary" not in metadata
     names = [f"pretraining-{shard:05d}-of-00003.tfrecord" for shard in range(3)]

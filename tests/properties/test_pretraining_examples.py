@@ -59,7 +59,6 @@ def masking_settings(draw):
         "ngram": draw(st.integers(1, 5)),
         "favor_shorter_ngram": draw(st.booleans()),
         "do_whole_word_mask": draw(st.booleans()),
-        "do_permutation": draw(st.booleans()),
     }
 
 
@@ -103,6 +102,22 @@ def test_pairs_are_whole_sentences_in_an_order_that_the_label_tells(text, rule, 
         begin, end = min(pair[A_START], pair[B_START]), max(pair[A_END], pair[B_END])
         assert begin in edges or not (swapped or in_order)
         assert end in edges or not (swapped or in_order)
+
+
+@given(text=documents(), rule=pair_rules(), seed=SEEDS)
+def test_without_random_b_every_token_is_in_one_pair(text, rule, seed):
+    rule, settings = rule
+    if settings["sentence_task"] == "nsp" or not rule.split_single_sentences:
+        return
+    pairs, num_dropped = examples.plan_pairs(text, rule, np.uint64(seed))
+    count = np.zeros(len(text.ids), int)
+    for a_start, a_end, b_start, b_end, _ in pairs:
+        count[a_start:a_end] += 1
+        count[b_start:b_end] += 1
+    assert count.max(initial=0) <= 1
+    missing = np.flatnonzero(count == 0)
+    sentence_of = np.searchsorted(text.sentence_offsets, missing, side="right")
+    assert len(set(sentence_of.tolist())) == num_dropped
 
 
 @given(text=documents(), rule=pair_rules(), seed=SEEDS)
@@ -152,8 +167,7 @@ def test_masks_leave_special_tokens_and_padding_and_remember_the_rest(rows, voca
         assert positions == sorted(set(positions)) and all(0 < place < size for place in positions)
         before = rows.input_ids[row]
         assert not {CLS, SEP} & set(before[positions].tolist())
-        if not settings["do_permutation"]:
-            assert masked.ids[row, :count].tolist() == before[positions].tolist()
+        assert masked.ids[row, :count].tolist() == before[positions].tolist()
         others = np.setdiff1d(np.arange(before.size), positions)
         assert np.array_equal(masked.input_ids[row, others], before[others])
         assert not masked.positions[row, count:].any()
@@ -161,7 +175,7 @@ def test_masks_leave_special_tokens_and_padding_and_remember_the_rest(rows, voca
         wanted = round(float(size) * settings["masked_lm_prob"])
         wanted = min(settings["max_predictions_per_seq"], max(1, wanted))
         wanted = wanted if settings["masked_lm_prob"] else 0
-        assert count <= wanted * (1 + settings["do_permutation"]) <= rule.num_slots
+        assert count <= wanted <= rule.max_predictions
 
 
 @given(rows=sequences(), vocabulary=vocabularies(), settings=masking_settings())
@@ -176,6 +190,17 @@ def test_no_word_is_masked_in_part(rows, vocabulary, settings):
         ]
         assert all(word <= chosen or not word & chosen for word in words)
         assert set().union(*words) >= chosen
+
+
+@given(rows=sequences(), vocabulary=vocabularies(), settings=masking_settings())
+def test_single_tokens_reach_the_number_wanted(rows, vocabulary, settings):
+    # A longer span is left out where it meets another.
+    settings |= {"do_whole_word_mask": False, "ngram": 1}
+    masked = mask(rows, examples.masking_rule(vocabulary, settings))
+    for size, count in zip(rows.num_tokens, masked.counts, strict=True):
+        wanted = max(1, round(float(size) * settings["masked_lm_prob"]))
+        wanted = min(wanted, settings["max_predictions_per_seq"], size - 3)
+        assert count == (wanted if settings["masked_lm_prob"] else 0)
 
 
 # --- Records
@@ -209,12 +234,11 @@ def test_all_formats_of_records_give_the_same_features(rows, vocabulary, setting
         np.testing.assert_array_equal(features["example_numbers"], full["input_mask"])
         for name in ("segment_ids", "next_sentence_labels"):
             np.testing.assert_array_equal(features[name], full[name])
-    if not settings["do_permutation"]:
-        is_used = dynamic["masked_lm_weights"] > 0
-        restored = dynamic["input_ids"].copy()
-        row, _ = np.nonzero(is_used)
-        restored[row, dynamic["masked_lm_positions"][is_used]] = dynamic["masked_lm_ids"][is_used]
-        np.testing.assert_array_equal(restored, rows.input_ids)
+    is_used = dynamic["masked_lm_weights"] > 0
+    restored = dynamic["input_ids"].copy()
+    row, _ = np.nonzero(is_used)
+    restored[row, dynamic["masked_lm_positions"][is_used]] = dynamic["masked_lm_ids"][is_used]
+    np.testing.assert_array_equal(restored, rows.input_ids)
 
 
 @pytest.fixture(scope="session")

@@ -32,7 +32,6 @@ _MASKS = (
     "ngram",
     "favor_shorter_ngram",
     "do_whole_word_mask",
-    "do_permutation",
     "word_start_rule",
 )
 

@@ -29,7 +29,7 @@ class FullFormat(RecordFormat):
         starts_word = rule.is_word_start.copy()
         starts_word[[rule.cls_id, rule.sep_id]] = True
         token_boundary = starts_word[sequences.input_ids] & is_token
-        is_used = np.arange(rule.num_slots) < masked.counts[:, None]
+        is_used = np.arange(rule.max_predictions) < masked.counts[:, None]
         return RecordBatch(
             {
                 "input_ids": masked.input_ids,
@@ -44,9 +44,7 @@ class FullFormat(RecordFormat):
         )
 
     def schema(self, metadata: Metadata) -> Schema:
-        # Permuted tokens are predicted too. The original's records lack the entry, and their P includes these.
-        slots = metadata["max_predictions_per_seq"] * (1 + metadata.get("do_permutation", False))
-        return pretraining_schema(metadata["max_seq_length"], slots)
+        return pretraining_schema(metadata["max_seq_length"], metadata["max_predictions_per_seq"])
 
     def parser(self, metadata: Metadata, schema: Schema, seed: int) -> Parser:
         return lambda _numbers, serialized: parse_batch(serialized, schema)

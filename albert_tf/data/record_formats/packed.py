@@ -77,7 +77,7 @@ class PackedFormat(RecordFormat):
         if masked:
             features["gaps"] = np.diff(features["gaps"], axis=1, prepend=np.int32(0))
         wanted = np.clip(np.rint(num_tokens * rule.masked_lm_prob), 1, rule.max_predictions)
-        slots = _sums_of_rows(wanted * (1 + rule.permute), per_row)
+        slots = _sums_of_rows(wanted, per_row)
         maxima = {
             _MAX_EXAMPLES: int(per_row.max(initial=0)),
             _MAX_PREDICTIONS: int(slots.max(initial=0)),

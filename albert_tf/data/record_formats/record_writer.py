@@ -51,14 +51,13 @@ def encode_examples(
         np.cumsum([0, *widths])[:-1],
         used,
         np.array([array.dtype == np.float32 for array in features.values()]),
-        _CRC_TABLES,
         output,
     )
     return output[start:]
 
 
 @numba.njit(cache=True)
-def _encode_records(names, name_offsets, values, firsts, used, is_float, crc_tables, output):
+def _encode_records(names, name_offsets, values, firsts, used, is_float, output):
     """Fills the output from its end to its start, because lengths stand before their values; returns the start."""
     start = output.size
     for row in range(len(values) - 1, -1, -1):
@@ -78,10 +77,10 @@ def _encode_records(names, name_offsets, values, firsts, used, is_float, crc_tab
             start = _put_tag(output, start, _TAG_1, name.size)
             start = _put_tag(output, start, _TAG_1, feature_end - start)
         start = _put_tag(output, start, _TAG_1, end - start)
-        _put_little_endian(output, end, _masked_crc(output[start:end], crc_tables), 4)
+        _put_little_endian(output, end, _masked_crc(output[start:end]), 4)
         length_start = start - _FRAME_START_BYTES
         _put_little_endian(output, length_start, end - start, 8)
-        checksum = _masked_crc(output[length_start : length_start + 8], crc_tables)
+        checksum = _masked_crc(output[length_start : length_start + 8])
         _put_little_endian(output, length_start + 8, checksum, 4)
         start = length_start
     return start
@@ -128,56 +127,26 @@ def _put_varint(output, start, value):
 # --- The frame of a record.
 
 
-def _crc_tables() -> np.ndarray:
-    """Tables of CRC-32C, uint32 [8, 256]: the contribution of a byte with 0 to 7 bytes after it to the checksum."""
+def _crc_table() -> np.ndarray:
+    """The table of CRC-32C, uint32 [256]: the contribution of each byte to the checksum."""
     polynomial = np.uint32(0x82F63B78)  # Castagnoli's, bits reversed
-    tables = np.empty((8, 256), np.uint32)
-    tables[0] = np.arange(256)
+    table = np.arange(256, dtype=np.uint32)
     for _ in range(8):
-        low_bit_set = (tables[0] & 1).astype(bool)
-        tables[0] = np.where(low_bit_set, tables[0] >> 1 ^ polynomial, tables[0] >> 1)
-    for index in range(1, 8):
-        tables[index] = tables[0][tables[index - 1] & 255] ^ (tables[index - 1] >> 8)
-    return tables
+        table = np.where(table & 1, table >> 1 ^ polynomial, table >> 1).astype(np.uint32)
+    return table
 
 
-_CRC_TABLES = _crc_tables()
+_CRC_TABLE = _crc_table()
 
 
 @numba.njit(cache=True)
-def _masked_crc(data, tables):
+def _masked_crc(data):
     crc = np.uint32(0xFFFFFFFF)
-    size = data.size
-    index = 0
-    while index + 8 <= size:  # eight bytes at a time, which are independent of each other
-        crc ^= _little_endian(data, index)
-        crc = (
-            tables[7, crc & 255]
-            ^ tables[6, (crc >> 8) & 255]
-            ^ tables[5, (crc >> 16) & 255]
-            ^ tables[4, crc >> 24]
-            ^ tables[3, data[index + 4]]
-            ^ tables[2, data[index + 5]]
-            ^ tables[1, data[index + 6]]
-            ^ tables[0, data[index + 7]]
-        )
-        index += 8
-    while index < size:
-        crc = tables[0, (crc ^ data[index]) & 255] ^ np.uint32(crc >> 8)
-        index += 1
+    for byte in data:
+        crc = _CRC_TABLE[(crc ^ byte) & np.uint32(255)] ^ np.uint32(crc >> np.uint32(8))
     crc ^= np.uint32(0xFFFFFFFF)
-    rotated = np.uint32(crc >> 15) | np.uint32(crc << 17)
+    rotated = np.uint32(crc >> np.uint32(15)) | np.uint32(crc << np.uint32(17))
     return np.uint32(rotated + np.uint32(0xA282EAD8))
-
-
-@numba.njit(cache=True)
-def _little_endian(data, index):
-    return (
-        np.uint32(data[index])
-        | np.uint32(data[index + 1]) << np.uint32(8)
-        | np.uint32(data[index + 2]) << np.uint32(16)
-        | np.uint32(data[index + 3]) << np.uint32(24)
-    )
 
 
 @numba.njit(cache=True)

@@ -35,10 +35,6 @@ class PretrainingDataSettings(VocabularySettings, TextSettings):
     do_whole_word_mask: bool = setting(
         True, "Whether whole words are masked instead of single tokens."
     )
-    do_permutation: bool = setting(
-        False,
-        "Whether the same number of other tokens is permuted and predicted, too; doubles the prediction slots.",
-    )
     favor_shorter_ngram: bool = setting(
         True,
         "Whether spans of n words have probability proportional to 1/n; false reverses these probabilities.",

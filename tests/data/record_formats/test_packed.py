@@ -223,7 +223,6 @@ def test_each_example_goes_to_the_fullest_row_with_room():
     "changes",
     [
         {},
-        {"do_permutation": True, "masked_lm_prob": 0.3},
         {"masked_lm_prob": 0.0},
         {"sentence_task": "nsp", "max_predictions_per_seq": 3, "dupe_factor": 2},
     ],
