@@ -56,10 +56,6 @@ class Data(abc.ABC):
     def evaluation_steps(self, batch_size: int) -> int:
         """Number of global batches that contain every example once."""
 
-    def damage(self) -> list[str]:
-        """The damaged files, each with its error."""
-        return []
-
 
 class RecordData(Data):
     """Pretraining examples in record files.
@@ -112,9 +108,6 @@ class RecordData(Data):
 
     def evaluation_steps(self, batch_size: int) -> int:
         return -(-self.record_set.num_records // self.records_in(batch_size))
-
-    def damage(self) -> list[str]:
-        return reading.damaged_files(self.record_set, self.schema)
 
 
 class TableData(Data):

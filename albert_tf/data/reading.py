@@ -27,21 +27,6 @@ def example_weights(features: Mapping[str, tf.Tensor]) -> tf.Tensor:
     return features.get(EXAMPLE_WEIGHTS, ones)
 
 
-def damaged_files(record_set: RecordSet, schema: Schema) -> list[str]:
-    """The files with a record that cannot be read or parsed, each with the record's number; reads all files."""
-    parse = record_set.format.parser(record_set.metadata, schema, EVALUATION_SEED)
-    damaged = []
-    for path in record_set.files:
-        count = 0
-        try:
-            for record in tf.data.TFRecordDataset(path):
-                parse(tf.constant([count], tf.int64), record[None])
-                count += 1
-        except tf.errors.OpError as error:
-            damaged.append(f"{path} (record {count}: {first_line(error)})")
-    return damaged
-
-
 def first_batches(
     record_set: RecordSet, schema: Schema, batch_size: int
 ) -> Iterator[dict[str, tf.Tensor]]:
@@ -50,8 +35,7 @@ def first_batches(
     try:
         yield from _ordered_records(record_set).batch(batch_size).map(parse)
     except tf.errors.OpError as error:
-        damaged = ", ".join(damaged_files(record_set, schema))
-        raise UserError(f"damaged records: {damaged or first_line(error)}") from None
+        raise UserError(f"{record_set.files[0]}: damaged records ({first_line(error)})") from None
 
 
 def _ordered_records(record_set: RecordSet) -> tf.data.Dataset:

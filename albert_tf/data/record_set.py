@@ -67,18 +67,23 @@ def find_pretraining_records(patterns: str, flag: str) -> RecordSet:
     record_set = find_records(patterns, flag)
     if "record_format" in record_set.metadata:
         return record_set
-    lengths = feature_lengths(record_set, flag)
+    path = record_set.files[0]
+    try:
+        first = next(iter(tf.data.TFRecordDataset(path))).numpy()
+        features = tf.train.Example.FromString(first).features.feature
+    except Exception as error:  # DecodeError of protobuf, DataLossError of TensorFlow
+        raise UserError(f"--{flag}: {path}: damaged record 0 ({first_line(error)})") from None
     for name in pretraining_schema(0, 0):
-        if name not in lengths:
+        if name not in features:
             raise UserError(
-                f"--{flag}: {record_set.files[0]} has no feature {name!r}: no pretraining records, or the"
-                f" {METADATA_FILE} that was written with them is missing"
+                f"--{flag}: {path} has no feature {name!r}: no pretraining records, or the {METADATA_FILE} that was"
+                " written with them is missing"
             )
-    found = {
-        "max_seq_length": lengths["input_ids"],
-        "max_predictions_per_seq": lengths["masked_lm_positions"],
+    lengths = {
+        "max_seq_length": len(features["input_ids"].int64_list.value),
+        "max_predictions_per_seq": len(features["masked_lm_ids"].int64_list.value),
     }
-    return dataclasses.replace(record_set, metadata={**record_set.metadata, **found})
+    return dataclasses.replace(record_set, metadata={**record_set.metadata, **lengths})
 
 
 def find_records(patterns: str, flag: str) -> RecordSet:
@@ -91,23 +96,25 @@ def find_records(patterns: str, flag: str) -> RecordSet:
     found = [path for pattern in patterns.split(",") for path in _expand(pattern.strip())]
     if not found:
         raise UserError(f"--{flag}={patterns}: no record files there (*.tfrecord*)")
-    metadata_of = _metadata_by_folder(found, flag)
+    metadata_of = {
+        folder: _read_metadata(folder, flag) for folder in sorted(set(map(os.path.dirname, found)))
+    }
     shards = {
         os.path.join(folder, shard["file"]): shard
         for folder, metadata in metadata_of.items()
         for shard in metadata.get("shards", ())
     }
+    listed = [shards.get(path) for path in found]
     # A remote file answers slowly, but many can be read in parallel.
     with concurrent.futures.ThreadPoolExecutor(_FILES_EXAMINED_TOGETHER) as pool:
-        listed = [shards.get(path) for path in found]
         counts = tuple(pool.map(functools.partial(_num_records, flag), found, listed))
     if not sum(counts):
         raise UserError(f"--{flag}={patterns}: the files hold no records")
-    examples = [
+    num_examples = sum(
         shard["examples"] if shard else count for shard, count in zip(listed, counts, strict=True)
-    ]
+    )
     metadata = _common_metadata(list(metadata_of.values()), flag)
-    return RecordSet(tuple(found), counts, sum(examples), metadata)
+    return RecordSet(tuple(found), counts, num_examples, metadata)
 
 
 def _expand(pattern: str) -> list[str]:
@@ -123,16 +130,13 @@ def _expand(pattern: str) -> list[str]:
     return [path for path in paths if not os.path.basename(path).startswith(".")]
 
 
-def _metadata_by_folder(paths: Sequence[str], flag: str) -> dict[str, Metadata]:
-    """The metadata of the files' folders; empty for a folder without metadata."""
-    found = {}
-    for folder in sorted({os.path.dirname(path) for path in paths}):
-        path = os.path.join(folder, METADATA_FILE)
-        found[folder] = file_system.read_json(path) if file_system.exists(path) else {}
-        if name_of(found[folder]) not in FORMATS:
-            name = name_of(found[folder])
-            raise UserError(f"--{flag}: {path}: unknown record_format {name!r}; make them again")
-    return found
+def _read_metadata(folder: str, flag: str) -> Metadata:
+    """The metadata of a folder; empty if it has none."""
+    path = os.path.join(folder, METADATA_FILE)
+    metadata = file_system.read_json(path) if file_system.exists(path) else {}
+    if (name := name_of(metadata)) not in FORMATS:
+        raise UserError(f"--{flag}: {path}: unknown record_format {name!r}; make them again")
+    return metadata
 
 
 def _common_metadata(folders: Sequence[Metadata], flag: str) -> dict[str, Any]:
@@ -144,8 +148,7 @@ def _common_metadata(folders: Sequence[Metadata], flag: str) -> dict[str, Any]:
     for key in ("max_seq_length", "max_predictions_per_seq", "spm_sha256", "sentence_task"):
         if any(other.get(key) != first.get(key) for other in others):
             raise UserError(f"--{flag}: its folders were made with different {key}")
-    masks = mask_settings(first)
-    if any(mask_settings(other) != masks for other in others):
+    if any(mask_settings(other) != mask_settings(first) for other in others):
         raise UserError(f"--{flag}: its folders were made with different settings of masks")
     counts: dict[str, Any] = {}
     for metadata in folders:
@@ -186,18 +189,3 @@ def _count_frames(flag: str, path: str, size: int) -> int:
             file.seek(position)
             count += 1
     return count
-
-
-def feature_lengths(record_set: RecordSet, flag: str) -> dict[str, int]:
-    """Number of values of every feature of the first record."""
-    dataset = tf.data.TFRecordDataset(record_set.files[0])
-    try:
-        example = tf.train.Example.FromString(next(iter(dataset)).numpy())
-    except Exception as error:  # DecodeError of protobuf, DataLossError of TensorFlow
-        reason = first_line(error)
-        raise UserError(f"--{flag}: {record_set.files[0]}: damaged record 0 ({reason})") from None
-    kinds = ("int64_list", "float_list", "bytes_list")
-    return {
-        name: sum(len(getattr(feature, kind).value) for kind in kinds)
-        for name, feature in example.features.feature.items()
-    }

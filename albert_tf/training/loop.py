@@ -61,7 +61,7 @@ def run(
     # The lock is also held if nothing is trained, because an evaluation writes logs and results, too.
     with graphs_freed(), lock_of(strategy, run_config), strategy.scope():
         task = make_task()
-        with _explained_errors(task, run_config):
+        with _explained_errors(run_config):
             return _complete(start_run(task, run_config, optimizer_config))
 
 
@@ -306,7 +306,7 @@ def evaluate(
 
 
 @contextlib.contextmanager
-def _explained_errors(task: Task, run_config: RunConfig) -> Iterator[None]:
+def _explained_errors(run_config: RunConfig) -> Iterator[None]:
     """Turns TensorFlow's errors about the user's files and disk into errors of one line."""
     try:
         yield
@@ -322,14 +322,10 @@ def _explained_errors(task: Task, run_config: RunConfig) -> Iterator[None]:
                 f"--output_dir={run_config.output_dir}: no space left on the disk; make room and run the"
                 " same command again, it continues from the newest checkpoint"
             ) from None
-        if isinstance(error, (tf.errors.DataLossError, tf.errors.InvalidArgumentError)):
-            # The first records were checked before, but a later record may be damaged.
-            damaged = [file for data in task.data for file in data.damage()]
-            if damaged or isinstance(error, tf.errors.DataLossError):
-                raise UserError(
-                    f"damaged records: {', '.join(damaged) or reason}: create the files again, then run the"
-                    " same command again"
-                ) from None
+        if isinstance(error, tf.errors.DataLossError):
+            raise UserError(
+                f"damaged records ({reason}): create the files again, then run the same command again"
+            ) from None
         raise
 
 
