@@ -20,7 +20,7 @@ import pkgutil
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import sentencepiece
@@ -31,7 +31,6 @@ from albert_tf.text import wordpiece
 from albert_tf.text.sequences import Texts, model_inputs
 
 MARKER = "▁"  # U+2581: SentencePiece writes it for the space before a word
-NO_BYTE_FALLBACK = "offsets in an export need a SentencePiece model trained without byte_fallback"
 WORD_START_RULES = ("original", "marker")
 _WORD = re.compile(r"\S+")  # matches the words of str.split()
 _NOT_ASCII = re.compile("[^\x00-\x7f]+")
@@ -272,6 +271,7 @@ class Tokenizer(abc.ABC):
         all_ids = self._encode_cleaned(list(map(self.clean, texts)))
         return [np.array(ids, np.int32) for ids in all_ids]
 
+    @abc.abstractmethod
     def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """The ids of a text, and the characters that each token stands for.
 
@@ -286,17 +286,6 @@ class Tokenizer(abc.ABC):
         Returns:
           ids, equal to `encode(text)`, and for each id its (start, end); `text[start:end]` is the token's text.
         """
-        ids, lengths, char_spans = self._encode_with_lengths(text)
-        spans = []
-        first = 0
-        for length in lengths:
-            if length:
-                start, end = char_spans[first][0], char_spans[first + length - 1][1]
-            else:
-                start = end = char_spans[first][0] if first < len(char_spans) else len(text)
-            spans.append((start, end))
-            first += length
-        return ids, spans
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids, without padding, [CLS], [SEP] and [MASK]; an unknown token is "⁇", in WordPiece [UNK]."""
@@ -341,10 +330,6 @@ class Tokenizer(abc.ABC):
     @abc.abstractmethod
     def _encode_cleaned(self, texts: list[str]) -> list[list[int]]:
         """The ids of cleaned texts."""
-
-    @abc.abstractmethod
-    def _encode_with_lengths(self, text: str) -> tuple[list[int], list[int], list[tuple[int, int]]]:
-        """Ids, the number of visible characters of each token, and the span of each of these characters."""
 
     @abc.abstractmethod
     def _decode(self, ids: list[int]) -> str:
@@ -393,13 +378,11 @@ class SentencePieceTokenizer(Tokenizer):
         self.mask_id = self._special_id("[MASK]", source)
 
         # What the digit-comma rule puts in place of a token of the vocabulary depends on that token only.
-        self._split_tokens = {
-            id: self._split_digit_comma(token)
+        self._replacements = {
+            id: list(map(self.token_to_id, self._split_digit_comma(token)))
             for id, token in enumerate(self.vocabulary())
             if _ends_in_digit_comma(token)
         }
-        split_tokens = self._split_tokens.items()
-        self._replacements = {id: list(map(self.token_to_id, parts)) for id, parts in split_tokens}
         # An unknown token's text can end in a comma only if the comma itself is unknown, or if the model splits
         # at white space only: in both cases the last token of a private-use character and a comma is unknown.
         self.unknown_may_end_in_comma = self._processor.encode("\ue000,")[-1] == self.unk_id
@@ -417,70 +400,59 @@ class SentencePieceTokenizer(Tokenizer):
         unmarked_id = self.token_to_id(token.removeprefix(MARKER))
         return id if unmarked_id == self.unk_id else unmarked_id
 
-    @property
-    def has_byte_tokens(self) -> bool:
-        """Whether the model was trained with byte_fallback."""
-        return any(map(self._processor.is_byte, range(self.vocab_size)))
-
     def clean(self, text: str) -> str:
         return clean_text(text, **self.cleaning)
-
-    def normalize(self, cleaned: str) -> str:
-        """A cleaned text after the model's own normalization; spaces are markers."""
-        return self._processor.normalize(cleaned)
 
     def _is_word_start(self, token: str, rule: str) -> bool:
         if self._processor.is_byte(self.token_to_id(token)) and is_inside_character(token):
             return False
         return is_word_start(token) if rule == "original" else token.startswith(MARKER)
 
-    def replacement_table(self) -> "Replacements":
-        """The tokens by which the digit-comma rule replaces each token; most tokens are replaced by themselves."""
-        ids = [self._replacements.get(id, [id]) for id in range(self.vocab_size)]
-        tokens = [self._split_tokens.get(id, [token]) for id, token in enumerate(self.vocabulary())]
-        return Replacements(
-            ids=np.concatenate(ids).astype(np.int32),
-            lengths=np.array([visible_length(token) for row in tokens for token in row], np.int64),
-            counts=np.array([len(row) for row in ids], np.int64),
-        )
+    def replacements(self) -> list[list[int]]:
+        """The tokens that the digit-comma rule puts in place of each token, [V]; mostly the token itself."""
+        return [self._replacements.get(id, [id]) for id in range(self.vocab_size)]
 
     def _encode_cleaned(self, texts: list[str]) -> list[list[int]]:
         all_ids = self._processor.encode(texts, num_threads=1)
         replacements = self._replacements
         for row, ids in enumerate(all_ids):
             if self.unknown_may_end_in_comma and self.unk_id in ids:
-                all_ids[row] = self._encode_with_tokens(texts[row])[0]
+                pieces = self._processor.encode(texts[row], out_type="immutable_proto").pieces
+                all_ids[row] = [id for piece in pieces for _, id in self._tokens_of(piece)]
             elif not replacements.keys().isdisjoint(ids):
                 all_ids[row] = [new for id in ids for new in replacements.get(id, (id,))]
         return all_ids
 
-    def _encode_with_lengths(self, text: str) -> tuple[list[int], list[int], list[tuple[int, int]]]:
+    def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """See `Tokenizer`."""
         cleaned, origins = clean_with_origins(text, **self.cleaning)
-        ids, tokens = self._encode_with_tokens(cleaned)
-        lengths = list(map(visible_length, tokens))
-        spans = self._visible_char_spans(cleaned, origins)
-        for place, id in enumerate(ids):
-            if self._processor.is_byte(id):
-                lengths[place] = 1
-                if is_inside_character(tokens[place]):  # another token of the same character
-                    first = sum(lengths[:place])
-                    spans.insert(first, spans[first - 1])
-        return ids, lengths, spans
+        ids: list[int] = []
+        spans: list[tuple[int, int]] = []
+        after = (len(text), len(text))  # the span of the token that follows
+        for piece in reversed(self._processor.encode(cleaned, out_type="immutable_proto").pieces):
+            surface = cleaned[piece.begin : piece.end]
+            start = piece.end - len(surface.lstrip())
+            end = piece.begin + len(surface.rstrip())
+            tokens = self._tokens_of(piece)
+            for place, (token, id) in reversed(list(enumerate(tokens))):
+                length = len(token.replace(MARKER, ""))
+                first = max(start, end - length) if place else start
+                if first < end:
+                    after = origins[first][0], origins[end - 1][1]
+                # Without characters of its own, it is a part of a character of the next token, or a marker.
+                ids.append(id)
+                spans.append(after if length else (after[0], after[0]))
+                end = first
+        return ids[::-1], spans[::-1]
 
     def _decode(self, ids: list[int]) -> str:
         return self._processor.decode(ids)
 
-    def _encode_with_tokens(self, cleaned: str) -> tuple[list[int], list[str]]:
-        """Ids and tokens after the digit-comma rule; an unknown token is given as its text."""
-        new_ids: list[int] = []
-        new_tokens: list[str] = []
-        tokens = self._processor.encode(cleaned, out_type=str)
-        for id, token in zip(self._processor.encode(cleaned), tokens, strict=True):
-            is_split = _ends_in_digit_comma(token)
-            parts = self._split_digit_comma(token) if is_split else [token]
-            new_ids += map(self.token_to_id, parts) if is_split else [id]
-            new_tokens += parts
-        return new_ids, new_tokens
+    def _tokens_of(self, piece: Any) -> list[tuple[str, int]]:
+        """The tokens, and their ids, of a piece of SentencePiece; an unknown one is given as its text."""
+        if not _ends_in_digit_comma(piece.piece):
+            return [(piece.piece, piece.id)]
+        return [(part, self.token_to_id(part)) for part in self._split_digit_comma(piece.piece)]
 
     def _split_digit_comma(self, token: str) -> list[str]:
         """The tokens in place of a token that ends in a digit and a comma.
@@ -493,34 +465,6 @@ class SentencePieceTokenizer(Tokenizer):
         if parts and parts[0].startswith(MARKER) and not token.startswith(MARKER):
             parts[:1] = [parts[0][1:]] if len(parts[0]) > 1 else []
         return [*parts, ","]
-
-    def _visible_char_spans(
-        self, cleaned: str, origins: list[tuple[int, int]]
-    ) -> list[tuple[int, int]]:
-        """Spans in the original text of the characters of all tokens, without markers."""
-        normalized, starts = self._processor.normalize(cleaned, with_offsets=True)
-        spans = []
-        end = len(cleaned)
-        for position in reversed(range(len(normalized))):
-            if starts[position] < starts[position + 1]:
-                end = starts[position + 1]
-            if normalized[position] != MARKER:
-                spans.append((origins[starts[position]][0], origins[end - 1][1]))
-        spans.reverse()
-        return spans
-
-
-class Replacements(NamedTuple):
-    """The digit-comma rule as a table: all new tokens in a row, their visible characters, their counts [V]."""
-
-    ids: np.ndarray
-    lengths: np.ndarray
-    counts: np.ndarray
-
-
-def visible_length(token: str) -> int:
-    """Characters of a token without markers."""
-    return len(token.replace(MARKER, ""))
 
 
 def is_inside_character(byte_token: str) -> bool:
@@ -545,10 +489,7 @@ def _load_processor(model_proto: bytes, source: str) -> sentencepiece.SentencePi
 
 
 class WordPieceTokenizer(Tokenizer):
-    """The vocab.txt of a BERT or of a Chinese ALBERT, with the words of the original's `BasicTokenizer`.
-
-    `token_lengths` are the characters of each token, int64 [V]; an unknown token replaces a whole word.
-    """
+    """The vocab.txt of a BERT or of a Chinese ALBERT, with the words of the original's `BasicTokenizer`."""
 
     file_name = "vocab.txt"
     _needs_special_tokens = "a WordPiece vocabulary needs [PAD], [UNK], [CLS], [SEP] and [MASK]"
@@ -557,8 +498,6 @@ class WordPieceTokenizer(Tokenizer):
         self._tokens = wordpiece.read_tokens(self.content, source)
         self._ids = {token: id for id, token in enumerate(self._tokens)}
         self._words = wordpiece.WordTokens(self._tokens)
-        lengths = [len(token.removeprefix(wordpiece.CONTINUES_WORD)) for token in self._tokens]
-        self.token_lengths = np.array(lengths, np.int64)
         self.vocab_size = len(self._tokens)
         self.unk_id = self._ids[wordpiece.UNKNOWN]
         self.pad_id = self._special_id("[PAD]", source)
@@ -591,18 +530,24 @@ class WordPieceTokenizer(Tokenizer):
     def _split(self, text: str) -> str:
         return wordpiece.split_words(text, **self.cleaning)
 
-    def _encode_with_lengths(self, text: str) -> tuple[list[int], list[int], list[tuple[int, int]]]:
+    def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """See `Tokenizer`."""
         check_text(text)
         split, origins = wordpiece.split_with_origins(text, **self.cleaning)
+        visible = [origin for char, origin in zip(split, origins, strict=True) if char.strip()]
         ids: list[int] = []
-        lengths: list[int] = []
+        spans: list[tuple[int, int]] = []
+        first = 0
         for word in split.split():
             ids_of_word = self._words[word]
             ids += ids_of_word
-            is_unknown = ids_of_word == (self.unk_id,)
-            lengths += [len(word)] if is_unknown else self.token_lengths[[*ids_of_word]].tolist()
-        visible = [origin for char, origin in zip(split, origins, strict=True) if char.strip()]
-        return ids, lengths, visible
+            is_unknown = ids_of_word == (self.unk_id,)  # an unknown token replaces a whole word
+            for id in ids_of_word:
+                token = word if is_unknown else self._tokens[id]
+                last = first + len(token.removeprefix(wordpiece.CONTINUES_WORD)) - 1
+                spans.append((visible[first][0], visible[last][1]))
+                first = last + 1
+        return ids, spans
 
     def _decode(self, ids: list[int]) -> str:
         text = " ".join(map(self.id_to_token, ids))

@@ -36,7 +36,7 @@ def graph_tokenizer(tokenizer: Tokenizer) -> tf.Module:
 
     if tokenizer.unknown_may_end_in_comma:
         raise UserError("tokenizing in a graph needs a SentencePiece model with a token for ','")
-    table = tokenizer.replacement_table()
+    replacements = tf.ragged.constant(tokenizer.replacements(), tf.int32)
 
     module = tf.Module(name="graph_tokenizer")
     module.sentencepiece = tf_text.SentencepieceTokenizer(tokenizer.content, out_type=tf.int32)
@@ -51,7 +51,6 @@ def graph_tokenizer(tokenizer: Tokenizer) -> tf.Module:
     @tf.function(input_signature=texts_spec, autograph=False)
     def encode(texts: tf.Tensor) -> tf.RaggedTensor:
         ids = module.sentencepiece.tokenize(clean_texts(texts))
-        replacements = tf.RaggedTensor.from_row_lengths(table.ids, table.counts, validate=False)
         return tf.gather(replacements, ids).merge_dims(1, 2)
 
     module.clean, module.encode = clean_texts, encode
