@@ -39,4 +39,4 @@ def test_the_notebook_runs_from_top_to_bottom(tmp_path):
     assert f"  {label} " in process.stdout  # among the classifier's labels, too
     (difference,) = re.findall(r"largest difference of a probability: (\S+)", process.stdout)
     assert float(difference) < 1e-5
-    assert re.search(r"^after .*->  \w", process.stdout, re.MULTILINE)
+    assert re.search(r"^folded +0.\d\d ", process.stdout, re.MULTILINE)

@@ -51,8 +51,8 @@ def load_pretrained(
     """The model at a path: an `AlbertForPreTraining`, or the class that was fine-tuned.
 
     Example:
-      model = load_pretrained("models/albert-small-en")
-      tokenizer = Tokenizer.from_pretrained("models/albert-small-en")
+      model = load_pretrained("models/albert-minilm-l6")
+      tokenizer = Tokenizer.from_pretrained("models/albert-minilm-l6")
       model.encoder(tokenizer(["It rains."]))["sequence_output"]  # [1, L, D]
 
     Args:

@@ -38,7 +38,7 @@ def load_predictor(
     answer to a question, filled masks, or an embedding.
 
     Example:
-      albert = load_predictor("models/albert-small-en")
+      albert = load_predictor("models/albert-minilm-l6")
       [answer] = albert.predict(["She opened the [MASK] and looked out."])
       answer["masks"][0][0]["token"]  # "▁door"
       albert.similarity(["a cat"], ["a dog", "the tax law"])  # cosines, float32 [1, 2]
