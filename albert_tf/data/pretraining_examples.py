@@ -14,7 +14,6 @@ another file whose functions are compiled into it.
 Source: create_pretraining_data.py of the original; line numbers below are those of its commit b772393.
 """
 
-import base64
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -40,16 +39,14 @@ class Vocabulary(NamedTuple):
     mask_id: int
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON values; `word_starts` has a bit for each token, in base64, the first token in the highest bit."""
-        bits = np.packbits(self.is_word_start).tobytes()
+        """As JSON values; `word_starts` has "1" for each token that starts a word, and "0" for the others."""
         others = {name: getattr(self, name) for name in ("cls_id", "sep_id", "mask_id")}
-        return {**others, "word_starts": base64.b64encode(bits).decode()}
+        return {**others, "word_starts": "".join(map(str, self.is_word_start.astype(int)))}
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any], vocab_size: int) -> "Vocabulary":
+    def from_json(cls, values: Mapping[str, Any]) -> "Vocabulary":
         """The vocabulary described by `to_json`."""
-        bits = np.frombuffer(base64.b64decode(values["word_starts"]), np.uint8)
-        is_word_start = np.unpackbits(bits, count=vocab_size).astype(bool)
+        is_word_start = np.array(list(values["word_starts"])) == "1"
         return cls(is_word_start, values["cls_id"], values["sep_id"], values["mask_id"])
 
 

@@ -423,7 +423,7 @@ def test_masks_are_those_of_earlier_versions():
 def test_a_vocabulary_survives_json():
     starts = np.random.default_rng(1).random(1003) < 0.5
     vocabulary = examples.Vocabulary(starts, 7, 8, 9)
-    again = examples.Vocabulary.from_json(json.loads(json.dumps(vocabulary.to_json())), 1003)
+    again = examples.Vocabulary.from_json(json.loads(json.dumps(vocabulary.to_json())))
     assert again[1:] == vocabulary[1:]
     np.testing.assert_array_equal(again.is_word_start, starts)
 

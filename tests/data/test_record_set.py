@@ -81,7 +81,7 @@ DYNAMIC = {
     "masked_lm_prob": 0.15,
     "word_start_rule": "piece",
     "vocab_size": 8,
-    "vocabulary": {"cls_id": 2, "sep_id": 3, "mask_id": 4, "word_starts": "AA=="},
+    "vocabulary": {"cls_id": 2, "sep_id": 3, "mask_id": 4, "word_starts": "00000000"},
     "counts": {"max_examples_per_row": 4, "max_predictions_per_row": 9},
 }
 

@@ -140,7 +140,7 @@ def mask_function(metadata: Metadata, seed: int) -> Callable[..., Masked]:
     """
     from albert_tf.data import pretraining_examples as examples
 
-    vocabulary = examples.Vocabulary.from_json(metadata["vocabulary"], metadata["vocab_size"])
+    vocabulary = examples.Vocabulary.from_json(metadata["vocabulary"])
     rule = examples.masking_rule(vocabulary, metadata)
 
     def mask(numbers: np.ndarray, input_ids: np.ndarray, num_tokens: np.ndarray) -> Masked:

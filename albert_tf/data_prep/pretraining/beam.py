@@ -1,55 +1,52 @@
 """The engine on Apache Beam: calls the functions of `blocks.py` and `shards.py` on any number of machines.
 
-A step passes only counts to the next one; text and token ids are in files, in `.unfinished`. A task may be given to a
-worker again, by the runner or when a killed run is resumed; it does nothing if its file is complete. In the last step a
-task is a shard, so this step can use at most as many workers as there are shards.
+A call gets a block or the number of a shard, and leaves its result in files of the run's folder. A task may be given to
+a worker again, by the runner or when a killed run is resumed; it does nothing if its file is complete.
 """
 
-import json
+import concurrent.futures
+import contextlib
+import functools
 import logging
-import os
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import apache_beam
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineState
 
-from albert_tf.core import files
 from albert_tf.core.errors import UserError
 from albert_tf.core.workers import num_cores
-from albert_tf.data_prep.pretraining import blocks, shards
-from albert_tf.data_prep.pretraining.blocks import Block, Counts, Inputs, Job
-from albert_tf.data_prep.pretraining.plan import Plan, plan_shards
+from albert_tf.data_prep.pretraining.blocks import Job
 from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
 
+_FILES_READ_TOGETHER = 64  # remote ones answer slowly
 
-def make_with_beam(job: Job, inputs: Inputs) -> tuple[Counts, list[Counts]]:
-    """`run.make_here`, on the runner that the settings name."""
-    summary_file = os.path.join(job.settings.work_folder, "summary.json")
-    pipeline = apache_beam.Pipeline(options=pipeline_options(job.settings))
-    text_counts = (
-        pipeline
-        | "Inputs" >> apache_beam.Create([list(inputs)])
-        | "Blocks" >> apache_beam.FlatMap(blocks.blocks_of)
-        | "SpreadBlocks" >> apache_beam.Reshuffle()
-        | "StoreBlocks" >> apache_beam.Map(_store_block, job)
-        | "SumCounts" >> apache_beam.CombineGlobally(blocks.sum_counts)
-    )
-    made = (
-        text_counts
-        | "Plan" >> apache_beam.FlatMap(_plan, job.settings)
-        | "SpreadShards" >> apache_beam.Reshuffle()
-        | "MakeShards" >> apache_beam.Map(_make_shard, job)
-        | "AllShards" >> apache_beam.combiners.ToList()
-    )
-    text = apache_beam.pvalue.AsSingleton(text_counts)
-    _ = made | "Summarize" >> apache_beam.Map(_write_summary, summary_file, text)
-    _run(pipeline)
-    summary = files.read_json(summary_file)
-    return summary["text"], summary["shards"]
+
+class BeamEngine(contextlib.AbstractContextManager):
+    """Maps as `Workers` does, each time with a pipeline on the runner that the settings name."""
+
+    def __init__(self, job: Job):
+        self._job = job
+
+    def __exit__(self, *_error: object) -> None:
+        pass
+
+    def map(self, function: Callable[[Job, Any], Any], items: Iterable[Any]) -> Iterator[Any]:
+        """Yields `function(job, item)` for every item, in order; the function must leave its result in a file."""
+        items = list(items)
+        pipeline = apache_beam.Pipeline(options=pipeline_options(self._job.settings))
+        spread = pipeline | apache_beam.Create(items) | apache_beam.Reshuffle()
+        _ = spread | apache_beam.Map(_call, function, self._job)
+        _run(pipeline)
+        with concurrent.futures.ThreadPoolExecutor(_FILES_READ_TOGETHER) as pool:
+            yield from pool.map(functools.partial(function, self._job), items)
+
+
+def _call(item: Any, function: Callable[[Job, Any], Any], job: Job) -> None:
+    function(job, item)
 
 
 def pipeline_options(settings: PretrainingDataSettings) -> PipelineOptions:
@@ -65,26 +62,6 @@ def pipeline_options(settings: PretrainingDataSettings) -> PipelineOptions:
         options += ["--default_sdk_harness_log_level=CRITICAL"]
         logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
     return PipelineOptions([*options, *shlex.split(settings.pipeline_options)])
-
-
-def _store_block(block: Block, job: Job) -> Counts:
-    return blocks.store_block(job, block)
-
-
-def _plan(
-    text_counts: dict[str, Any], settings: PretrainingDataSettings
-) -> Iterator[tuple[Plan, int]]:
-    plan = plan_shards(settings, text_counts)
-    return ((plan, shard) for shard in range(plan.num_shards))
-
-
-def _make_shard(planned: tuple[Plan, int], job: Job) -> tuple[int, Counts]:
-    return planned[1], shards.make_shard(job, planned)
-
-
-def _write_summary(numbered: list[tuple[int, Counts]], path: str, text_counts: Counts) -> None:
-    in_order = [counts for _, counts in sorted(numbered, key=lambda shard: shard[0])]
-    files.write_bytes(path, json.dumps({"text": text_counts, "shards": in_order}).encode())
 
 
 def _run(pipeline: apache_beam.Pipeline) -> None:

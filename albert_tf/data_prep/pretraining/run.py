@@ -8,8 +8,8 @@ memory does not depend on the corpus: about 200 MB for each process. There are t
    blocks, shuffles them and writes their records.
 3. `create_pretraining_data` writes the metadata.
 
-An engine calls the functions of the first two steps: the one below with processes of this machine, `beam.py` with
-Apache Beam. The result is the same, because every block, shard and random number depends only on the text, the settings
+An engine calls the functions of the first two steps: `Workers` with processes of this machine, `beam.py` with Apache
+Beam. The result is the same, because every block, shard and random number depends only on the text, the settings
 and the seed.
 
 A block or shard is complete or absent. The same command therefore continues an interrupted run: it makes what is
@@ -51,18 +51,17 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> tuple[dict[str
     Raises:
       UserError: the input is missing, empty or not UTF-8, the folder contains other records, or the disk is full.
     """
-    make_shards = make_here if settings.runner == "local" else _beam_engine()
+    engine_of = _workers if settings.runner == "local" else _import_beam().BeamEngine
     job = _make_job(settings)
     paths = corpus.expand_paths(settings.input_file)
     inputs = [{"file": path, "bytes": corpus.size_of(path)} for path in paths]
     identity = _identity(job, inputs)
     with locked(settings.output_dir, "output_dir"):
-        if metadata := _finished(settings.output_dir, identity):
+        if metadata := _begin(settings, identity):
             files.remove(settings.work_folder)  # of a run that was killed at the very end
             return metadata, True
-        _begin(settings, identity)
-        text_counts, counts_of_shards = make_shards(job, inputs)
-        counts = dict(text_counts)
+        with engine_of(job) as engine:
+            counts, counts_of_shards = _make_shards(job, inputs, engine)
         for shard in counts_of_shards:
             add_counts(counts, {name: shard[name] for name in shard if name not in _OF_FILE})
         shards_made = [{name: counts[name] for name in _OF_SHARD} for counts in counts_of_shards]
@@ -73,34 +72,30 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> tuple[dict[str
     return metadata, False
 
 
-# --- The engines.
-
-
-def make_here(job: Job, inputs: Inputs) -> tuple[Counts, list[Counts]]:
-    """Makes the shards with processes of this machine.
-
-    Returns:
-      The sum of the counts of all blocks, and the counts of each shard.
-    """
-    shards.compile_functions(job)
+def _make_shards(job: Job, inputs: Inputs, engine: Any) -> tuple[dict[str, Any], list[Counts]]:
+    """The sum of the counts of all blocks, and the counts of each shard."""
     num_bytes = sum(file["bytes"] for file in inputs)
     text_counts, made = blocks.sum_counts([]), []
-    with Workers(job.settings.num_workers, job) as workers:
-        with corpus.show_progress("tokenizing", num_bytes, "B") as progress:
-            for counts in workers.map(blocks.store_block, blocks.blocks_of(inputs)):
-                text_counts = blocks.sum_counts([text_counts, counts])
-                progress.update(counts["text_bytes"])
-        plan = plan_shards(job.settings, text_counts)
-        planned = [(plan, shard) for shard in range(plan.num_shards)]
-        with corpus.show_progress("making", text_counts["examples"], " examples") as progress:
-            for counts in workers.map(shards.make_shard, planned):
-                made.append(counts)
-                progress.update(counts["examples"])
+    with corpus.show_progress("tokenizing", num_bytes, "B") as progress:
+        for counts in engine.map(blocks.store_block, blocks.blocks_of(inputs)):
+            text_counts = blocks.sum_counts([text_counts, counts])
+            progress.update(counts["text_bytes"])
+    plan = plan_shards(job.settings, text_counts)
+    planned = [(plan, shard) for shard in range(plan.num_shards)]
+    with corpus.show_progress("making", text_counts["examples"], " examples") as progress:
+        for counts in engine.map(shards.make_shard, planned):
+            made.append(counts)
+            progress.update(counts["examples"])
     return text_counts, made
 
 
-def _beam_engine():
-    """`make_here` with Beam, which is imported only for the runners that need it."""
+def _workers(job: Job) -> Workers:
+    shards.compile_functions(job)
+    return Workers(job.settings.num_workers, job)
+
+
+def _import_beam() -> Any:
+    """The module `beam`, which is imported only for the runners that need it."""
     try:
         with quiet_imports():
             from albert_tf.data_prep.pretraining import beam
@@ -110,7 +105,7 @@ def _beam_engine():
         raise UserError(
             "every --runner but local needs Apache Beam: pip install '.[beam]' in a checkout"
         ) from None
-    return beam.make_with_beam
+    return beam
 
 
 @contextlib.contextmanager
@@ -153,37 +148,33 @@ def _identity(job: Job, inputs: Inputs) -> dict[str, Any]:
     }
 
 
-def _finished(folder: str, identity: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The metadata of the folder's records, which must have been made with the same settings; None without metadata."""
-    path = os.path.join(folder, METADATA_FILE)
-    if not files.exists(path):
-        return None
-    metadata = files.read_json(path)
-    _check_equal(folder, metadata, identity)
-    return metadata
-
-
-def _begin(settings: PretrainingDataSettings, state: Mapping[str, Any]) -> None:
-    """Starts a run in its folder, or continues one that was interrupted.
+def _begin(settings: PretrainingDataSettings, identity: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Starts a run in its folder, or continues one that was interrupted; returns the metadata of a finished one.
 
     Raises:
       UserError: the folder contains records of another run.
     """
     folder = settings.output_dir
+    metadata_file = os.path.join(folder, METADATA_FILE)
     state_file = os.path.join(settings.work_folder, "settings.json")
-    earlier = files.read_json(state_file) if files.exists(state_file) else None
-    if earlier == state:
+    path = metadata_file if files.exists(metadata_file) else state_file
+    earlier = files.read_json(path) if files.exists(path) else {}
+    names = files.names_in(folder) if files.is_folder(folder) else []
+    records = [name for name in names if name.endswith(".tfrecord")]
+    if records and not earlier:
+        raise UserError(
+            f"{folder}: holds other records ({records[0]}); give another folder, or empty it"
+        )
+    if records or path == metadata_file:
+        _check_equal(folder, earlier, identity)
+    if path == metadata_file:
+        return earlier
+    if earlier == identity:
         corpus.print_note(PROGRAM, f"resuming the run in {folder}")
-        return
-    for name in files.names_in(folder) if files.is_folder(folder) else ():
-        if name.endswith(".tfrecord"):
-            if earlier:
-                _check_equal(folder, earlier, state)
-            raise UserError(
-                f"{folder}: holds other records ({name}); give another folder, or empty it"
-            )
-    files.remove(settings.work_folder)
-    files.write_bytes(state_file, files.json_bytes(state))
+    else:
+        files.remove(settings.work_folder)
+        files.write_bytes(state_file, files.json_bytes(identity))
+    return None
 
 
 def _check_equal(folder: str, found: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
@@ -194,5 +185,5 @@ def _check_equal(folder: str, found: Mapping[str, Any], expected: Mapping[str, A
             if key == "input_files":
                 difference = "--input_file named other files, or they have changed"
             raise UserError(
-                f"{folder}: holds records of another run: {difference}; give another folder"
+                f"{folder}: holds records of another run: {difference}; give another folder, or empty it"
             )
