@@ -1,4 +1,4 @@
-"""The model in the repository: small, with vectors of its own."""
+"""The models in the repository: one compares texts, one fills masks."""
 
 import re
 
@@ -19,6 +19,13 @@ def predictor():
 def test_texts_about_the_same_thing_are_closer_than_others(predictor):
     first, second, other = predictor.embed(TEXTS)
     assert first @ second > first @ other + 0.2
+
+
+def test_the_model_for_trials_fills_a_mask_with_a_word_that_fits():
+    predictor = load_predictor(str(ROOT / "models" / "albert-tiny-docs"))
+    (answer,) = predictor.predict(["Read the bytes of the [MASK] from disk."])
+    assert answer["masks"][0][0]["token"] == "▁file"
+    assert answer["text"] == "read the bytes of the file from disk."
 
 
 def test_the_readme_shows_what_its_first_example_prints(capsys, monkeypatch):
