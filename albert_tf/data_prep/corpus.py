@@ -214,12 +214,11 @@ class CorpusWriter:
 
     def check_not_empty(self) -> None:
         """Raises a `UserError` if a file would be empty."""
-        if not self.training.documents and not self.held_out.documents:
-            raise UserError("no document is left: the input is empty")
         if not self.training.documents:
-            raise UserError(
-                f"all {self.held_out.documents:,} documents are held out; lower --eval_fraction{_FEW}"
+            all_held_out = (
+                self.held_out.documents and f"all are held out; lower --eval_fraction{_FEW}"
             )
+            raise UserError(f"no document is left: {all_held_out or 'the input is empty'}")
         if self._settings.eval_fraction and not self.held_out.documents:
             raise UserError(
                 f"none of {self.training.documents:,} documents is held out; raise --eval_fraction"

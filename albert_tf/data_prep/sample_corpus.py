@@ -88,14 +88,13 @@ def main(settings: SampleSettings) -> None:
 
 def find_modules(root: str) -> list[tuple[str, str]]:
     """The names below a folder, and the paths, of Python files."""
-    found = []
-    for folder, subfolders, names in os.walk(root):
-        subfolders[:] = [name for name in subfolders if not _SKIPPED.fullmatch(name)]
-        for name in names:
-            path = os.path.join(folder, name)
-            if name.endswith(".py") and not _SKIPPED.fullmatch(name) and os.path.isfile(path):
-                found.append((os.path.relpath(path, root).replace(os.sep, "/"), path))
-    return found
+    found = [(path.relative_to(root).as_posix(), path) for path in pathlib.Path(root).rglob("*.py")]
+    skipped = _SKIPPED.fullmatch
+    return [
+        (name, str(path))
+        for name, path in found
+        if not any(map(skipped, name.split("/"))) and path.is_file()
+    ]
 
 
 def read_module(_shared: None, module: tuple[str, str]) -> list[str]:

@@ -38,7 +38,6 @@ _CLAUSE = _compiled(rf".{{20,}}?(?<={_UNMARKED}) +(?={_UNMARKED})|.+")
 _QUOTE = _compiled(r"[\p{QMark}--['’]]")  # without apostrophes
 _UNSPACED_LETTER = _compiled(_UNSPACED)
 _UNSPACED_START = _compiled(rf"[\p{{Ps}}\p{{Pi}}]*{_UNSPACED}")
-_WORD = _compiled(r"\p{L}\S*")
 _LETTERS = _compiled(r"[\p{L}\p{M}]+")
 _EDGES = _compiled(r"^[\p{P}\s]+|(?r)[\p{P}\s]+$")
 _IGNORED = _compiled(r"[\s\p{Cf}]+")
@@ -52,27 +51,19 @@ def ends_as_sentence(text: str) -> bool:
     return bool(_AT_END.search(text) or _UNMARKED_END.search(text))
 
 
-def num_words(text: str) -> int:
-    """Words with a letter; where no blanks separate words, two letters count as one."""
-    spaced, num_unspaced = _UNSPACED_LETTER.subn(" ", text)
-    return len(_WORD.findall(spaced)) + (num_unspaced + 1) // 2
-
-
 def letter_fraction(text: str) -> float:
     """Share of letters and their marks in a text, without the punctuation around it."""
     visible = _IGNORED.sub("", _EDGES.sub("", text))
     return sum(map(len, _LETTERS.findall(visible))) / max(1, len(visible))
 
 
-def is_heading(paragraph: str, max_title_words: int) -> bool:
-    """Whether a paragraph is in capitals, a title with at most so many words, or a row or heading without final marks.
+def is_heading(paragraph: str) -> bool:
+    """Whether a paragraph is in capitals, or a row or heading of a script without final marks.
 
     Example:
-      "CHAPTER I." -> True; "History." -> True with `max_title_words` 5
+      "CHAPTER I." -> True
     """
     if _IN_CAPITALS.fullmatch(paragraph):
-        return True
-    if num_words(paragraph) <= max_title_words and paragraph.endswith("."):
         return True
     if _AT_END.search(paragraph) or not _UNMARKED_END.search(paragraph):
         return False

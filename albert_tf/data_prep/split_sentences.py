@@ -37,7 +37,9 @@ PROGRAM = "split_sentences"
 CHUNK_CHARS = 1_000_000  # text sent to a worker at once
 MAX_SENTENCE_CHARS = 4000  # longer sentences are cut between words
 MAX_DOCUMENT_CHARS = 20_000_000  # longer documents are cut between lines
-MAX_TITLE_WORDS = 5  # in a line of a WikiExtractor page that is a section's title
+MAX_TITLE_WORDS = (
+    5  # in a line of a WikiExtractor page that is a section's title and ends in a full stop
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -58,14 +60,10 @@ class SplitSettings(corpus.CorpusSettings):
     text_field: str = setting("text", "Name of the text in a JSON line.")
     language: str = setting("en", "ISO code of the language, for its abbreviations.")
     invalid_utf8: str = corpus.invalid_utf8_setting()
-    drop_headings: bool = setting(
-        True,
-        "Whether to drop lines in capitals, titles of sections of WikiExtractor pages, and rows of tables.",
-    )
     drop_fragments: bool = setting(
         True,
-        "Whether to drop sentences without final punctuation, where their script has it, with fewer letters than other"
-        " characters, or of WikiExtractor pages that lack a template, as `It covers .` does.",
+        "Whether to drop headings, rows of tables, and sentences without final punctuation, where their script has it,"
+        " with fewer letters than other characters, or that lack a template of Wikipedia, as in `It covers .`.",
     )
     min_sentences: int = setting(2, "Documents with fewer sentences are dropped.", minimum=1)
 
@@ -100,13 +98,13 @@ def main(settings: SplitSettings) -> None:
 
 def dropped_line(counts: Counter, settings: SplitSettings) -> str:
     """How much was dropped; a warning above a tenth."""
-    kinds = ("sentences", "headings", "fragments", "documents", "short documents")
-    sentences, headings, fragments, documents, short = (counts[kind] for kind in kinds)
-    is_much = 10 * (headings + fragments) > sentences or 10 * short > documents
+    kinds = ("sentences", "fragments", "documents", "short documents")
+    sentences, fragments, documents, short = (counts[kind] for kind in kinds)
+    is_much = 10 * fragments > sentences or 10 * short > documents
     return (
-        f"{'WARNING: ' * is_much}of {sentences:,} sentences, {headings:,} were dropped as headings (--drop_headings)"
-        f" and {fragments:,} as fragments (--drop_fragments); of {documents:,} documents, {short:,} with fewer than"
-        f" {settings.min_sentences} sentences (--min_sentences)"
+        f"{'WARNING: ' * is_much}of {sentences:,} sentences, {fragments:,} were dropped as fragments"
+        f" (--drop_fragments); of {documents:,} documents, {short:,} with fewer than {settings.min_sentences} sentences"
+        " (--min_sentences)"
     )
 
 
@@ -128,10 +126,6 @@ class Document(NamedTuple):
         if self.is_page:
             return page_paragraphs(self.lines)
         return text_paragraphs(self.lines, line_breaks=line_breaks)
-
-    def is_heading(self, text: str) -> bool:
-        """Whether a paragraph is a heading or a row of a table."""
-        return is_heading(text, MAX_TITLE_WORDS if self.is_page else 0)
 
 
 def read_documents(
@@ -168,27 +162,17 @@ _PAGE_START = re.compile(r'<doc [^>]*?(?:title="(?P<title>.*)")?>\s*$')
 
 
 def _read_pages(lines: Iterable[NumberedLine], path: str) -> Iterator[str | None]:
-    title = ""
-    start = 0  # line of the page's <doc>, 0 outside of pages
+    title: str | None = None  # of the page, until its first line is read
     for number, line in lines:
-        if not start:
-            if not line.strip():
-                continue
-            match = _PAGE_START.match(line)
-            if not match:
-                raise UserError(f"{path}:{number}: expected a line <doc ...>, got {line[:40]!r}")
-            start, title = number, html.unescape(match["title"] or "").strip()
-        elif line.startswith("</doc>"):
+        if match := _PAGE_START.match(line):
             yield END_OF_DOCUMENT
-            start = 0
+            title = html.unescape(match["title"] or "").strip()
         elif line.startswith("<doc "):
-            raise UserError(f"{path}:{number}: <doc> inside the page that starts at line {start}")
-        else:
-            is_title = number == start + 1 and html.unescape(line).strip() == title
-            if not is_title:
+            raise UserError(f"{path}:{number}: expected a line <doc ...>, got {line[:40]!r}")
+        elif not line.startswith("</doc>"):
+            if html.unescape(line).strip() != title:
                 yield line
-    if start:
-        raise UserError(f"{path}:{start}: <doc> without </doc>; is the file cut off?")
+            title = None
 
 
 def _read_json_lines(
@@ -252,13 +236,15 @@ def split_document(document: Document, settings: SplitSettings, counts: Counter)
     """The sentences of a document that are prose, in order; counts all, and those that are dropped."""
     sentences = []
     for paragraph in document.paragraphs(settings.line_breaks):
-        is_dropped = settings.drop_headings and document.is_heading(paragraph)
-        counts["sentences"] += is_dropped
-        counts["headings"] += is_dropped
-        if is_dropped:
-            continue
-        for text in split_paragraph(paragraph, language=settings.language):
-            is_dropped = settings.drop_fragments and is_fragment(text, document.is_page)
+        is_title = document.is_page and len(paragraph.split()) <= MAX_TITLE_WORDS
+        if is_heading(paragraph) or (is_title and paragraph.endswith(".")):
+            texts, is_part = [paragraph], True
+        else:
+            texts, is_part = split_paragraph(paragraph, language=settings.language), False
+        for text in texts:
+            is_dropped = settings.drop_fragments and (
+                is_part or is_fragment(text, document.is_page)
+            )
             counts["sentences"] += 1
             counts["fragments"] += is_dropped
             if not is_dropped:
