@@ -4,11 +4,12 @@ import contextlib
 import sys
 import time
 from collections.abc import Mapping
-from typing import Any, TextIO
+from typing import TextIO
 
 import tqdm
 
 tqdm.tqdm.monitor_interval = 0  # no thread: processes with several are not forked
+_LINE = "{desc}{n_fmt}/{total_fmt} {unit}{postfix}  {remaining} left"
 
 
 class Progress(contextlib.AbstractContextManager):
@@ -31,20 +32,24 @@ class Progress(contextlib.AbstractContextManager):
         seconds_between_lines: float = 0,
         file: TextIO | None = None,
     ):
-        self._seconds_between_lines, self._file = seconds_between_lines, file
-        self._last_line = time.monotonic()
-        # The first update and its time; the time before it may include compilation.
-        self._started: tuple[int, float] | None = None
-        self._bar: Any = tqdm.tqdm(
+        self._bar = tqdm.tqdm(
             desc=description,
             total=total,
             initial=first,
             unit=unit,
-            unit_scale=total >= 1_000_000,  # 20,000,000 bytes are shown as 20.0M
             dynamic_ncols=True,
             disable=not sys.stderr.isatty(),
         )
-        self._description, self._total, self._unit = description, total, unit
+        self._line = {
+            "total": total,
+            "unit": unit,
+            "prefix": f"{description} ",
+            "bar_format": _LINE,
+        }
+        self._seconds_between_lines, self._file = seconds_between_lines, file
+        self._last_line = time.monotonic()
+        # The first update and its time; the time before it may include compilation.
+        self._started: tuple[int, float] | None = None
 
     def __exit__(self, *_error) -> None:
         self._bar.close()
@@ -60,16 +65,14 @@ class Progress(contextlib.AbstractContextManager):
         """
         now = time.monotonic()
         first, started = self._started = self._started or (done, now)
-        texts = [f"{name} {value}" for name, value in (values or {}).items()]
+        text = "  ".join(f"{name} {value}" for name, value in (values or {}).items())
         if not self._bar.disable:
-            self._bar.set_postfix_str("  ".join(texts), refresh=False)
+            self._bar.set_postfix_str(text, refresh=False)
             self._bar.update(done - self._bar.n)
         elif is_news or now - self._last_line >= self._seconds_between_lines:
             self._last_line = now
-            seconds = (now - started) * (self._total - done) / max(1, done - first)
-            left = tqdm.tqdm.format_interval(max(0, seconds)) if done > first else "?"
-            line = f"{self._description} {done:,}/{self._total:,} {self._unit}"
-            self.say("  ".join([line, *texts, f"{left} left"]))
+            shown = {"n": done, "initial": first, "elapsed": now - started, "postfix": text}
+            self.say(tqdm.tqdm.format_meter(**shown, **self._line))
 
     def say(self, line: str) -> None:
         """Prints a line without damaging the bar."""

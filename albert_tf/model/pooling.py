@@ -12,11 +12,13 @@ class Pooling(NamedTuple):
     """One kind of pooling.
 
     Attributes:
+      help: what it is, for the flag.
       pool: function (tensorflow, hidden_BLD, mask_BL1) -> vectors [B, D]; all float32.
       add_onnx: the same in an ONNX graph (`serving/onnx_files.py`): (graph, hidden_BLD, mask_BL1) -> the output's name.
       sentence_transformers: its key in files of sentence-transformers before version 6; version 6 reads it, too.
     """
 
+    help: str
     pool: Callable[..., Any]
     add_onnx: Callable[..., str]
     sentence_transformers: str
@@ -46,11 +48,12 @@ def _onnx_max(graph, hidden_BLD, mask_BL1):
 
 
 POOLINGS = {
-    "mean": Pooling(_mean, _onnx_mean, "pooling_mode_mean_tokens"),  # with [CLS] and [SEP]
+    "mean": Pooling("their mean", _mean, _onnx_mean, "pooling_mode_mean_tokens"),
     "cls": Pooling(
+        "that of [CLS]",
         lambda tf, hidden_BLD, mask_BL1: hidden_BLD[:, 0],
         lambda graph, hidden_BLD, mask_BL1: graph.first(hidden_BLD),
         "pooling_mode_cls_token",
     ),
-    "max": Pooling(_max, _onnx_max, "pooling_mode_max_tokens"),
+    "max": Pooling("the maximum of each value", _max, _onnx_max, "pooling_mode_max_tokens"),
 }

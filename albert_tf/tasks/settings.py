@@ -146,8 +146,7 @@ class FineTuningOptimizerConfig(OptimizerConfig):
     """The optimizer of fine-tuning (paper, appendix A.4); defaults depend on the model and the data."""
 
     without_flags: ClassVar[tuple[str, ...]] = (
-        *("learning_rate_scaling", "poly_power", "num_cooldown_steps", "weight_decay_rate"),
-        "beta_2",
+        *("learning_rate_scaling", "poly_power", "weight_decay_rate", "beta_2"),
     )
 
     optimizer: str = changed(OptimizerConfig, "optimizer", "adamw")

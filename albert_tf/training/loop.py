@@ -8,7 +8,6 @@ therefore takes a few seconds at most.
 """
 
 import contextlib
-import errno
 import math
 import re
 import signal
@@ -26,7 +25,7 @@ from albert_tf.core.errors import Interrupted, UserError, first_line
 from albert_tf.core.locks import locked
 from albert_tf.core.progress import Progress
 from albert_tf.model.device import graphs_freed
-from albert_tf.training.devices import is_chief, make_strategy, sum_over_workers
+from albert_tf.training.devices import is_chief, make_strategy, num_workers, sum_over_workers
 from albert_tf.training.results import describe, write_results
 from albert_tf.training.run_folder import CHECKPOINTS, EVAL_METRICS_FILE, METRICS_FILE
 from albert_tf.training.settings import OptimizerConfig, RunConfig
@@ -84,24 +83,23 @@ def _complete(state: RunState) -> dict:
             evaluation = TrainingLoop(state, evaluator, progress).train()
     elif evaluator:
         with Progress("evaluating", 1) as progress:
-            # The log has evaluations of the run's own data only.
-            is_other = bool(folder.places.get("eval"))
-            evaluation = evaluate(state, evaluator, progress, is_logged=is_other)
+            evaluation = evaluate(state, evaluator, progress)
     last_evaluation, num_steps = evaluation, state.step - state.first_step
     best = checkpoints.best if state.run_config.do_train and task.keeps == "best" else None
     if best and checkpoints.best_path and best["step"] != state.step:
         checkpoints.restore(checkpoints.best_path)
         evaluation = evaluator.results() if evaluator else {}
     if evaluator:
-        folder.write_files(task.evaluation_files(evaluator.predictions), "eval")
+        folder.write_files(task.evaluation_files(evaluator.predictions))
     if task.predict_data:
         predictor = Evaluator(state, task.predict_data, has_labels=False)
         if folder.is_chief and (name := task.predictions_file()):
             files.remove(folder.file(name))  # no older answers where newer ones are expected
         predictor.results()
-        paths = folder.write_files(task.prediction_files(predictor.predictions), "predict")
+        contents = task.prediction_files(predictor.predictions)
+        folder.write_files(contents)
         if folder.is_chief:
-            print(f"predictions in {', '.join(paths)}", flush=True)
+            print(f"predictions in {', '.join(map(folder.file, contents))}", flush=True)
     return write_results(state, evaluation, last_evaluation, num_steps)
 
 
@@ -286,8 +284,7 @@ def evaluate(
 ) -> dict[str, float]:
     """Evaluates, logs and prints the results; in training, saves a checkpoint if it is the best so far.
 
-    `is_logged` says that the results do not belong into the log, or that it already has them: a finished run is
-    evaluated again for its predictions.
+    `is_logged` says that the log already has the results: a finished run is evaluated again for its predictions.
     """
     results = evaluator.results(state.run_config.max_eval_steps)
     step, task = state.step, state.task
@@ -307,34 +304,28 @@ def evaluate(
 
 @contextlib.contextmanager
 def _explained_errors(run_config: RunConfig) -> Iterator[None]:
-    """Turns TensorFlow's errors about the user's files and disk into errors of one line."""
+    """Turns TensorFlow's errors about the user's files, disk and machines into errors of one line."""
     try:
         yield
     except (tf.errors.OpError, OSError, RuntimeError) as error:
-        if lost := _lost_worker(error):
-            raise UserError(
-                f"another worker has ended or cannot be reached ({lost}); give every worker the same"
-                " command again: the run continues from the newest checkpoint"
-            ) from None
         reason = first_line(error)
-        if "No space left" in reason or getattr(error, "errno", None) == errno.ENOSPC:
-            raise UserError(
-                f"--output_dir={run_config.output_dir}: no space left on the disk; make room and run the"
-                " same command again, it continues from the newest checkpoint"
-            ) from None
+        again = "the same command again: the run continues from the newest checkpoint"
+        if _is_of_workers(error):
+            reason = f"another worker has ended or cannot be reached ({reason})"
+            raise UserError(f"{reason}; give every worker {again}") from None
+        if "No space left" in reason:
+            place = f"--output_dir={run_config.output_dir}: no space left on the disk"
+            raise UserError(f"{place}; make room and run {again}") from None
         if isinstance(error, tf.errors.DataLossError):
-            raise UserError(
-                f"damaged records ({reason}): create the files again, then run the same command again"
-            ) from None
+            reason = f"damaged records ({reason})"
+            raise UserError(f"{reason}: create the files again, then run {again}") from None
         raise
 
 
-def _lost_worker(error: Exception) -> str:
-    """TensorFlow's message about a worker that no longer answers; "" for other errors."""
+def _is_of_workers(error: Exception) -> bool:
+    """Whether an error says that another worker no longer answers."""
+    if num_workers(tf.distribute.get_strategy()) == 1:
+        return False
     kinds = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.DeadlineExceededError)
-    match = re.search(r"(Collective ops is aborted by|cluster check alive failed).*", str(error))
-    is_lost = match or isinstance(error, kinds)
-    strategy = tf.distribute.get_strategy()
-    if not is_lost or not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
-        return ""
-    return match[0] if match else first_line(error)
+    aborted = re.search("Collective ops is aborted by|cluster check alive failed", str(error))
+    return bool(aborted) or isinstance(error, kinds)

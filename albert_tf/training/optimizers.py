@@ -3,7 +3,6 @@
 Source: original optimization.py and lamb_optimizer.py; LAMB is arXiv 1904.00962, here without bias correction.
 """
 
-import dataclasses
 import functools
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -80,9 +79,9 @@ class Clock(tf.Module):
 class WarmupPolynomialDecay(tf_keras.optimizers.schedules.LearningRateSchedule):
     """Linear warm-up to the peak, then polynomial decay to 0 at the last step.
 
-    The decay starts at step 0, so the rate drops at the end of the warm-up (original optimization.py:28-66); with
-    `num_cooldown_steps` it starts that many steps before the last. The first update is step 1, with the rate
-    peak / num_warmup_steps, because the original increments its global step before it reads the rate.
+    The decay starts at step 0, so the rate drops at the end of the warm-up (original optimization.py:28-66). The first
+    update is step 1, with the rate peak / num_warmup_steps, because the original increments its global step before it
+    reads the rate.
     """
 
     def __init__(self, config: OptimizerConfig, peak: float, clock: Clock | None = None):
@@ -99,24 +98,20 @@ class WarmupPolynomialDecay(tf_keras.optimizers.schedules.LearningRateSchedule):
         """The learning rate, float32, of the update that follows this number of updates."""
         config = self.config
         step = tf.cast(updates_done, tf.float32) + 1.0
-        cooldown = config.num_cooldown_steps
-        decay_start = float(config.num_train_steps - cooldown) if cooldown else 0.0
-        decay_steps = max(1.0, config.num_train_steps - decay_start)
-        decay_progress = tf.clip_by_value((step - decay_start) / decay_steps, 0.0, 1.0)
-        decayed = self.peak * (1.0 - decay_progress) ** config.poly_power
+        left = 1.0 - tf.minimum(step / config.num_train_steps, 1.0)
+        decayed = self.peak * left**config.poly_power
         if not config.num_warmup_steps:
             return decayed
         warmed = self.peak * step / config.num_warmup_steps
         return tf.where(step < config.num_warmup_steps, warmed, decayed)
 
-
-def has_same_rates(config: OptimizerConfig, num_train_steps: int, updates: int) -> bool:
-    """Whether the first updates have the same learning rates with another number of training steps."""
-    other = dataclasses.replace(config, num_train_steps=num_train_steps)
-    first, second = (
-        WarmupPolynomialDecay(own, 1.0).at(tf.range(updates)) for own in (config, other)
-    )
-    return bool(tf.reduce_all(first == second))
+    def in_words(self) -> str:
+        """The learning rates for a person to read."""
+        last, warmup = self.config.num_train_steps, self.config.num_warmup_steps
+        share = f"{100 * warmup / last:.3g} % of the time" if self.clock else f"{warmup} steps"
+        end = f"after {self.clock.budget / 60:g} minutes" if self.clock else f"at step {last}"
+        decay = f"decay to 0 {end}" if self.config.poly_power else f"constant, ends {end}"
+        return f"warm-up to {self.peak:g} over {share}, {decay}"
 
 
 class AdamW(tf_keras.optimizers.Optimizer):

@@ -1,12 +1,10 @@
 """The reports of a run: the first lines of its output, results.json, and rows of the model card."""
 
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
 from albert_tf.training.optimizers import factors_by_name
-from albert_tf.training.run_folder import MODEL, RESULTS_FILE, RunFolder
-from albert_tf.training.settings import OptimizerConfig
+from albert_tf.training.run_folder import MODEL, RESULTS_FILE
 from albert_tf.training.state import RunState
 
 
@@ -14,7 +12,6 @@ def describe(state: RunState) -> str:
     """The model, devices, batches and schedule of a run, in a few lines."""
     config, optimizer, model = state.run_config, state.optimizer_config, state.task.model_config
     devices = state.strategy.num_replicas_in_sync
-    peak = optimizer.peak_learning_rate(config.train_batch_size)
     groups = model.num_hidden_groups
     in_groups = f" in each of {groups} groups" if groups > 1 else ""
     lines = {
@@ -38,7 +35,7 @@ def describe(state: RunState) -> str:
         if not config.train_minutes:
             epochs = optimizer.num_train_steps * config.train_batch_size / examples
             lines["batch"] += f", {epochs:.1f} epochs"
-        lines["schedule"] = _schedule(optimizer, peak, config.train_minutes)
+        lines["schedule"] = f"{optimizer.optimizer}, {state.schedule.in_words()}"
         if optimizer.learning_rate_factors:
             factors = factors_by_name(optimizer, state.model.named_variables())
             variables = state.model.named_variables().items()
@@ -50,7 +47,7 @@ def describe(state: RunState) -> str:
             lines["NOTE"] = "nothing is evaluated: there is no evaluation data (--eval_file)"
         if not state.learns():
             reason = f"raise {state.task.steps_flags} (now {optimizer.num_train_steps})"
-            reason = reason if peak else "raise --learning_rate"
+            reason = reason if state.schedule.peak else "raise --learning_rate"
             lines["WARNING"] = f"every step has learning rate 0, so nothing is learned: {reason}"
     if state.first_step and config.do_train:
         is_done = state.first_step >= state.last_step
@@ -62,21 +59,6 @@ def describe(state: RunState) -> str:
     return "\n".join(f"{name:<10}{text}" for name, text in lines.items() if text)
 
 
-def _schedule(optimizer: OptimizerConfig, peak: float, minutes: float | None) -> str:
-    """The learning rates of a run in words."""
-    last, cooldown = optimizer.num_train_steps, optimizer.num_cooldown_steps
-
-    def part(steps: int) -> str:
-        return f"{100 * steps / last:.3g} % of the time" if minutes else f"{steps} steps"
-
-    end = f"after {minutes:g} minutes" if minutes else f"at step {last}"
-    decay = f"decay{f' over the last {part(cooldown)}' if cooldown else ''} to 0 {end}"
-    if not optimizer.poly_power:
-        decay = f"constant, ends {end}"
-    warmup = part(optimizer.num_warmup_steps)
-    return f"{optimizer.optimizer}, warm-up to {peak:g} over {warmup}, {decay}"
-
-
 def write_results(
     state: RunState,
     evaluation: Mapping[str, float],
@@ -85,11 +67,9 @@ def write_results(
 ) -> dict:
     """Writes results.json and, after training, the model; returns the content of results.json.
 
-    `evaluation` is that of the model that is kept, `last_evaluation` that of the last step. The results of data that
-    are not the run's own have a results.json in their folders.
+    `evaluation` is that of the model that is kept, `last_evaluation` that of the last step.
     """
-    folder, task = state.folder, state.task
-    others = [split for split, place in folder.places.items() if place]
+    folder, task, trains = state.folder, state.task, state.run_config.do_train
     results = {
         "step": state.step,
         "num_parameters": state.model.count_params(),
@@ -101,59 +81,36 @@ def write_results(
     }
     if task.keeps == "best":
         results["last"] = last_evaluation
-    _remark_on_best(state)
-    of_others = _write_other_results(folder, others, results)
-    if "eval" in others:
-        dropped = ("eval", "majority", "last")
-        results = {name: value for name, value in results.items() if name not in dropped}
     recorded = folder.read_json(RESULTS_FILE)
-    own = {split: used for split, used in folder.data.items() if split not in others}
     data = recorded.pop("data", {})
-    new = {s: own[s] for s in own if data.get(s, {}).get("sha256") != own[s]["sha256"]}
-    results["data"] = {**data, **new}  # a file keeps the name under which it was used first
-    earlier = {} if num_steps else recorded
-    if state.run_config.do_train:  # the times of the process that trained are kept
+    # A file keeps the name under which it was used first.
+    new = {s: d for s, d in folder.data.items() if data.get(s, {}).get("sha256") != d["sha256"]}
+    if not trains:  # an evaluation does not replace the results of the training
+        results |= {**recorded, **({"eval": evaluation} if evaluation else {})}
+    elif not num_steps:  # the times of the process that trained are kept
         times = ("seconds", "steps_in_this_process")
-        results |= {name: earlier[name] for name in times if name in earlier}
-    else:  # an evaluation does not replace the results of the training
-        replaced = {"eval": results["eval"]} if results.get("eval") else {}
-        results = {**earlier, **results, **earlier, **replaced}  # in the order of the earlier file
-    if folder.is_chief and (own or not others or state.run_config.do_train):
+        results |= {name: recorded[name] for name in times if name in recorded}
+    results["data"] = {**data, **new}
+    if folder.is_chief:
+        _remark_on_best(state)
         with folder.writing():
-            if state.run_config.do_train:
+            if trains:
                 task.save_model(state.model, folder.file(MODEL), _card(state, evaluation))
             folder.write_json(RESULTS_FILE, results)
         print(f"results in {folder.file(RESULTS_FILE)}", flush=True)
-    return of_others or results
+    return results
 
 
 def _remark_on_best(state: RunState) -> None:
     """Says so if the last of several evaluations is the best one, with nothing left to train."""
     config, task, best = state.run_config, state.task, state.checkpoints.best
     is_last = config.do_train and best and best["step"] == state.last_step > config.eval_every_steps
-    if is_last and task.keeps == "best" and state.folder.is_chief:
+    if is_last and task.keeps == "best":
         print(
             "the last evaluation is the best: the model was still getting better; train again in another folder, with"
             f" about three times as many steps ({task.steps_flags}; these were {state.step:,})",
             flush=True,
         )
-
-
-def _write_other_results(
-    folder: RunFolder, splits: Sequence[str], results: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Writes a results.json for each split whose data is not the run's own; returns that of "eval", or else {}."""
-    of_eval: dict[str, Any] = {}
-    for split in splits:
-        names = ("eval", "majority") if split == "eval" else ()
-        own = {name: results[name] for name in ("step", *names) if name in results}
-        values = {**own, "data": {split: folder.data[split]}}
-        of_eval |= values if split == "eval" else {}
-        if folder.is_chief:
-            path = folder.places[split] + RESULTS_FILE
-            folder.write_json(path, values)
-            print(f"results in {folder.file(path)}; those of the run's own data stay", flush=True)
-    return of_eval
 
 
 def _card(state: RunState, evaluation: Mapping[str, float]) -> dict[str, dict]:

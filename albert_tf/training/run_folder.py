@@ -3,7 +3,6 @@
 A run that was killed is resumed from its newest checkpoint; lines of later steps are deleted from the logs.
 """
 
-import functools
 import json
 import os
 from collections.abc import Mapping
@@ -15,14 +14,12 @@ import tensorflow as tf
 from albert_tf.core import files, run_files
 from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings
-from albert_tf.training.optimizers import has_same_rates
 from albert_tf.training.settings import RunConfig
 
 CONFIG_FILE, RESULTS_FILE = "config.json", "results.json"
 METRICS_FILE, EVAL_METRICS_FILE = "metrics.jsonl", "eval_metrics.jsonl"
 CHECKPOINTS, BEST = "checkpoints", "checkpoints/best"
 MODEL = "model"
-OTHER_DATA = "other_data"  # has a folder for the results of each file that is not the run's own
 _EVAL_DATA = "eval_data"  # in config.json: the data that the best checkpoint was chosen by
 
 
@@ -101,8 +98,6 @@ class RunFolder:
             groups = self._values.items()
             may_differ.update(*(values for group, values in groups if group != "model"))
             may_differ -= set() if self._newest else {"init_checkpoint"}
-        elif self._has_same_rates():
-            may_differ.add("num_train_steps")
         for group, values in self._values.items():
             recorded = self._recorded.get(group, {})
             for name, value in values.items():
@@ -113,37 +108,11 @@ class RunFolder:
                         " choose another folder, or delete it"
                     )
         own, current = self._eval_data, self.data.get("eval")
-        if self._config.do_train and own and current and own["sha256"] != current["sha256"]:
+        if own and current and own["sha256"] != current["sha256"]:
             raise UserError(
                 f"--output_dir={self.path} contains a run that is evaluated with {own['file']}, not with the data in"
-                f" {current['file']}: choose another folder, or evaluate the run with --do_train=false"
+                f" {current['file']}: choose another folder, to evaluate with --init_checkpoint={self.path}"
             )
-
-    def _has_same_rates(self) -> bool:
-        """Whether no update so far would have had another learning rate with this --num_train_steps."""
-        step = int(self._newest[0].rpartition("-")[2])
-        optimizer = self._settings["optimizer"]
-        old = self._recorded["optimizer"].get("num_train_steps", optimizer.num_train_steps)
-        return has_same_rates(optimizer, old, step)
-
-    @functools.cached_property
-    def places(self) -> Mapping[str, str]:
-        """For each split of `data` the folder of its results, in the run's folder: "" for the run's own data.
-
-        A run's own data are those of its training, or else the first that were used. Results of other data never
-        replace those of the run's own.
-        """
-        own = {**self.data, **(self.read_json(RESULTS_FILE).get("data") or {})}
-        if self._config.do_train or self._eval_data:
-            own["eval"] = self._eval_data or self.data.get("eval", {})
-        if "predict" in self.data:  # the newest predictions are always in the same place
-            own["predict"] = self.data["predict"]
-        return {
-            split: ""
-            if own[split]["sha256"] == used["sha256"]
-            else f"{OTHER_DATA}/{os.path.basename(used['file'].rstrip('/'))}-{used['sha256'][:8]}/"
-            for split, used in self.data.items()
-        }
 
     def open(self) -> None:
         """Creates the folder and writes config.json; an evaluation does not change that of a run."""
@@ -167,12 +136,10 @@ class RunFolder:
         """See `writing`."""
         return writing(self.path)
 
-    def write_files(self, contents: Mapping[str, str | bytes], split: str = "") -> list[str]:
-        """Writes files, given by their paths inside the folder, or inside that of a split; returns their paths."""
-        contents = {self.places.get(split, "") + name: contents[name] for name in contents}
+    def write_files(self, contents: Mapping[str, str | bytes]) -> None:
+        """Writes files, given by their paths inside the folder."""
         if self.is_chief:
             write_files(self.path, contents)
-        return [self.file(name) for name in contents]
 
     def write_json(self, name: str, values: Mapping[str, Any]) -> None:
         """Writes a JSON file of the run."""

@@ -28,12 +28,8 @@ class OptimizerConfig(Settings):
         125000, "Number of training steps; the learning rate is 0 at the last.", minimum=1
     )
     num_warmup_steps: int = setting(3125, "Number of steps of linear warm-up.", minimum=0)
-    poly_power: float = setting(1.0, "Power of the polynomial decay.", minimum=0)
-    num_cooldown_steps: int = setting(
-        0,
-        "Number of the last steps, in which the rate decays; it is constant before. With 0, it"
-        " decays from step 0, as in the original.",
-        minimum=0,
+    poly_power: float = setting(
+        1.0, "Power of the polynomial decay; 0 keeps the rate constant.", minimum=0
     )
     weight_decay_rate: float = setting(
         0.01, "Decoupled weight decay; not applied to LayerNorm and biases.", minimum=0
@@ -66,9 +62,6 @@ class OptimizerConfig(Settings):
         warmup, last = self.num_warmup_steps or 0, self.num_train_steps
         if warmup > last:
             self.refuse("num_warmup_steps", f"({warmup}) must end within the {last} training steps")
-        if warmup + self.num_cooldown_steps > last:
-            reason = f"({self.num_cooldown_steps}) must begin after the warm-up, with {last} training steps"
-            self.refuse("num_cooldown_steps", reason)
 
     def peak_learning_rate(self, train_batch_size: int) -> float:
         """The learning rate at the end of the warm-up, for a global batch of this many examples."""

@@ -20,7 +20,10 @@ from albert_tf.training.run_folder import MODEL, RunFolder
 from albert_tf.training.settings import OptimizerConfig, RunConfig
 from albert_tf.training.task import Task
 
-GRADIENT_NORM = "gradient_norm"  # before clipping, the mean over steps; in the log of training
+GRADIENT_NORM = "gradient_norm"  # before clipping, the mean over steps
+STEP_METRICS = (
+    GRADIENT_NORM,
+)  # what training logs of a step, besides the task's losses and metrics
 
 
 class Accumulators(tf.Module):
@@ -119,15 +122,16 @@ class RunState:
 
     def learning_rate(self, step: int) -> float:
         """The learning rate of the update that follows a step."""
-        return float(self._schedule(step))
+        return float(self.schedule(step))
 
     def learns(self) -> bool:
         """Whether any training step, of the first million, has a learning rate above 0."""
         steps = min(self.last_step, self.optimizer_config.num_train_steps, 1_000_000)
-        return bool(tf.reduce_any(self._schedule.at(tf.range(steps)) > 0))
+        return bool(tf.reduce_any(self.schedule.at(tf.range(steps)) > 0))
 
     @property
-    def _schedule(self) -> optimizers.WarmupPolynomialDecay:
+    def schedule(self) -> optimizers.WarmupPolynomialDecay:
+        """The learning rates of training."""
         return getattr(self.optimizer, "inner_optimizer", self.optimizer).schedule
 
 
@@ -152,7 +156,7 @@ def start_run(task: Task, run_config: RunConfig, optimizer_config: OptimizerConf
     saved: dict[str, Any] = {"model": model, "global_step": global_step}
     if run_config.do_train and task.train_data:
         names = ratio_names(task, model, task.train_data)
-        accumulators = Accumulators([*names, GRADIENT_NORM])
+        accumulators = Accumulators([*names, *STEP_METRICS])
         saved["accumulators"] = accumulators
         variables = model.named_variables()
         if run_config.train_minutes:

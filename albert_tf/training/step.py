@@ -18,7 +18,13 @@ from albert_tf.data.datasets import EXAMPLE_INDEX, Data
 from albert_tf.model import device
 from albert_tf.training import optimizers
 from albert_tf.training.devices import num_workers
-from albert_tf.training.state import GRADIENT_NORM, Accumulators, RunState, ratio_names
+from albert_tf.training.state import (
+    GRADIENT_NORM,
+    STEP_METRICS,
+    Accumulators,
+    RunState,
+    ratio_names,
+)
 from albert_tf.training.task import Features, Predictions, Task
 
 # --- Training ---
@@ -167,7 +173,7 @@ class Evaluator(orbit.StandardEvaluator):
         names: Iterable[str] = ()
         if has_labels:  # a training run already knows the names
             names = state.accumulators.pairs or ratio_names(state.task, state.model, data)
-            names = [name for name in names if name != GRADIENT_NORM]
+            names = [name for name in names if name not in STEP_METRICS]
         self._accumulators = Accumulators(names)
 
     def results(self, max_steps: int | None = None) -> dict[str, float]:

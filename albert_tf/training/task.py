@@ -55,7 +55,7 @@ class Task(abc.ABC):
         return [data for data in (self.train_data, self.eval_data, self.predict_data) if data]
 
     def data_files(self) -> Mapping[str, Mapping[str, str]]:
-        """For "eval" and "predict": the `file` of the data, as it was given, and the `sha256` of its content."""
+        """For "eval" and "predict" the `file` of the data, as it was given, and the `sha256` of its content."""
         return {}
 
     @abc.abstractmethod

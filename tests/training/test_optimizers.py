@@ -1,13 +1,10 @@
 """Optimizers equal NumPy versions and that of tf-models-official; schedule and exclusions have the expected values."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
 
-from albert_tf.core.errors import UserError
 from albert_tf.model.heads import AlbertForPreTraining
 from albert_tf.training import optimizers
 from albert_tf.training.settings import OptimizerConfig
@@ -105,29 +102,8 @@ def test_the_power_changes_the_decay():
     assert rates(config, [2, 5, 7]) == pytest.approx(expected)
     (first,) = rates(OptimizerConfig(num_train_steps=10, num_warmup_steps=0), [0])
     assert first == pytest.approx(0.00176 * 0.9)
-
-
-def test_the_rate_is_constant_until_the_cooldown():
-    config = OptimizerConfig(num_train_steps=10, num_warmup_steps=2, num_cooldown_steps=4)
-    expected = [0.5, 1, 1, 1, 1, 1, 0.75, 0.5, 0.25, 0]
-    assert rates(config, range(10)) == pytest.approx([0.00176 * share for share in expected])
-    with pytest.raises(UserError, match=r"--num_cooldown_steps \(9\) must begin after the warm-up"):
-        dataclasses.replace(config, num_cooldown_steps=9)
-
-
-@pytest.mark.parametrize(
-    ("changes", "updates", "is_same"),
-    [
-        ({"num_cooldown_steps": 4}, 6, True),
-        ({"num_cooldown_steps": 4}, 7, False),
-        ({"poly_power": 0.0}, 10, True),
-        ({}, 1, True),  # in the warm-up
-        ({}, 2, False),
-    ],
-)
-def test_a_number_of_steps_is_compared_by_the_rates_of_the_updates(changes, updates, is_same):
-    config = OptimizerConfig(num_train_steps=10, num_warmup_steps=2, **changes)
-    assert optimizers.has_same_rates(config, 20, updates) is is_same
+    constant = OptimizerConfig(num_train_steps=10, num_warmup_steps=2, poly_power=0)
+    assert rates(constant, [0, 1, 8]) == pytest.approx([0.00088, 0.00176, 0.00176])
 
 
 def test_only_kernels_and_tables_decay():

@@ -1,5 +1,7 @@
 """No setting that is declared to change no result changes one: the losses and weights of the same steps are equal."""
 
+import contextlib
+
 import numpy as np
 import pytest
 
@@ -7,34 +9,40 @@ from albert_tf.data.record_set import find_records
 from albert_tf.data_prep.pretraining.run import create_pretraining_data
 from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
 from albert_tf.tasks.pretraining.settings import PretrainingConfig
+from albert_tf.tasks.registry import TASKS
+from albert_tf.tasks.settings import FineTuningRunConfig
 from albert_tf.training.settings import RunConfig
-from tests.helpers import TINY, eagerly, lines, made_up_text, pretrain_here, train_spm, weights
+from tests.helpers import (
+    TINY,
+    eagerly,
+    fine_tune_here,
+    lines,
+    made_up_text,
+    pretrain_here,
+    train_spm,
+    weights,
+)
 
 BATCH, STEPS = 20, 4
-# Setting -> flags with another value than in the run that all are compared with.
-OTHER = {
-    "do_eval": ["--do_eval=false"],
-    "eval_batch_size": ["--eval_batch_size=3"],
-    "gradient_accumulation_steps": ["--gradient_accumulation_steps=4"],
-    # Two devices (conftest.py).
-    "distribution_strategy": [
-        *("--distribution_strategy=mirrored", "--gradient_accumulation_steps=2"),
-    ],
-    "recompute_activations": ["--recompute_activations"],
-    "jit_compile": ["--jit_compile=on"],
-    "log_every_steps": ["--log_every_steps=3"],
-    "save_checkpoints_steps": ["--save_checkpoints_steps=1"],
-    "keep_checkpoint_max": ["--save_checkpoints_steps=1", "--keep_checkpoint_max=1"],
-    "eval_every_steps": ["--eval_every_steps=1"],
-    "max_eval_steps": ["--max_eval_steps=1"],
-    "stop_after_steps": [f"--stop_after_steps={STEPS + 1}"],
-    "deterministic": ["--deterministic"],
-}
-# These run graphs; the others run operation by operation, which saves the time of tracing.
-AS_GRAPHS = {"distribution_strategy", "jit_compile"}
+# Flags with other values than in the run that all are compared with.
+OTHER = (
+    "--do_eval=false --recompute_activations --gradient_accumulation_steps=4 --deterministic",
+    "--eval_batch_size=3 --save_checkpoints_steps=1 --keep_checkpoint_max=1 --eval_every_steps=1"
+    " --max_eval_steps=1 --log_every_steps=3",
+    f"--stop_after_steps={STEPS + 1}",
+    "--distribution_strategy=mirrored --gradient_accumulation_steps=2",  # two devices (conftest.py)
+    "--jit_compile=on",
+)
+AS_GRAPHS = OTHER[-2:]  # the others run operation by operation, which saves the time of tracing
+OTHER_FINE_TUNING = (
+    "--do_predict --predictions_file=FOLDER/answers.json --n_best_size=3 --null_threshold=1.5",
+    "--num_runs=2",
+)
 # Places of files and machines, and what is done with the model.
 OF_ANOTHER_KIND = {"output_dir", "init_checkpoint", "tpu_name", "do_train"}
 OF_ANOTHER_KIND |= {"spm_model_file", "vocab_file", "albert_config_file", "input_file", "eval_file"}
+
+FILES_OF_FINE_TUNING = {"train_file", "predict_file", "corpus_file", "data_dir"}
 
 
 @pytest.fixture(scope="module")
@@ -77,24 +85,60 @@ def expected(pretrain):
         return pretrain("expected")
 
 
-@pytest.mark.parametrize("name", OTHER)
-def test_a_setting_that_is_to_change_no_result_changes_none(name, pretrain, expected):
-    if name in AS_GRAPHS:
-        found = pretrain(name, *OTHER[name])
-    else:
-        with eagerly():
-            found = pretrain(name, *OTHER[name])
+def assert_same_steps(found, expected):
+    """Checks logs and weights; with other intervals, the lines of a log are means of other steps."""
     logged = {line["step"]: line for line in lines(found / "metrics.jsonl")}
-    if max(logged) == STEPS:
+    wanted = lines(expected / "metrics.jsonl")
+    if max(logged) == wanted[-1]["step"]:
         for variable, value in weights(expected).items():
             np.testing.assert_allclose(weights(found)[variable], value, atol=2e-6, err_msg=variable)
-    wanted = lines(expected / "metrics.jsonl")
-    if len(logged) >= len(wanted):  # with other intervals, lines are means of other steps
+    if len(logged) >= len(wanted):
         for line in wanted:
             assert logged[line["step"]] == pytest.approx(line, rel=1e-5), line["step"]
 
 
+@pytest.mark.parametrize("flags", OTHER)
+def test_settings_that_are_to_change_no_result_change_none(flags, pretrain, expected):
+    with contextlib.nullcontext() if flags in AS_GRAPHS else eagerly():
+        assert_same_steps(pretrain(str(OTHER.index(flags)), *flags.split()), expected)
+
+
+@pytest.fixture(scope="module")
+def fine_tune(task_flags, tmp_path_factory):
+    """A function that fine-tunes on SQuAD 2.0; returns the folder of the run."""
+    folder, (runner, flags) = tmp_path_factory.mktemp("unchanging"), task_flags["squad2.0"]
+    short = ["--num_train_steps=3", "--eval_every_steps=3", "--hidden_dropout_prob=0.1"]
+
+    def run(name, *more):
+        more = [flag.replace("FOLDER", str(folder)) for flag in more]
+        with eagerly():
+            fine_tune_here(runner, *flags, *short, *more, f"--output_dir={folder / name}")
+        first = folder / name / "seed_12345"
+        return first if first.exists() else folder / name
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def fine_tuned(fine_tune):
+    return fine_tune("expected")
+
+
+@pytest.mark.parametrize("flags", OTHER_FINE_TUNING)
+def test_nor_do_those_of_fine_tuning(flags, fine_tune, fine_tuned):
+    name = str(OTHER_FINE_TUNING.index(flags))
+    assert_same_steps(fine_tune(name, *flags.split()), fine_tuned)
+
+
 def test_every_such_setting_is_tried():
-    classes = (RunConfig, PretrainingConfig)
-    names = {name for cls in classes for name in cls.names(changes_results=False)}
-    assert names == OTHER.keys() | OF_ANOTHER_KIND
+    def declared(*classes):
+        return {name for cls in classes for name in cls.names(changes_results=False)}
+
+    tried, tried_in_fine_tuning = (
+        {word[2:].partition("=")[0] for flags in groups for word in flags.split()}
+        for groups in (OTHER, OTHER_FINE_TUNING)
+    )
+    assert declared(RunConfig, PretrainingConfig) == tried | OF_ANOTHER_KIND
+    tasks = {definition.settings for definition in TASKS.values()} - {PretrainingConfig}
+    own = declared(FineTuningRunConfig, *tasks) - tried - OF_ANOTHER_KIND
+    assert own == tried_in_fine_tuning | FILES_OF_FINE_TUNING | {"preset"}

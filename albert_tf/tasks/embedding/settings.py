@@ -56,7 +56,8 @@ class EmbeddingConfig(FineTuningConfig):
     )
     pooling: str = setting(
         str(SENTENCE_EMBEDDING["pooling"]),
-        "How a vector is made of the last hidden states: their mean, that of [CLS], or the maximum of each value.",
+        "How a vector is made of the last hidden states: "
+        + "; ".join(f"{name}, {pooling.help}" for name, pooling in POOLINGS.items()),
         choices=tuple(POOLINGS),
         of_model="fixed",
     )
