@@ -134,7 +134,6 @@ def summary(folder: str, seconds: float) -> str:
             f"  albert-tf classify --task_name=tsv --train_file={folder}/packages/train.tsv \\",
             f"    --eval_file={folder}/packages/dev.tsv --text_columns=text --label_column=package \\",
             f"    --init_checkpoint={folder}/run --max_seq_length=64 --output_dir={folder}/classifier",
-            f"  albert-tf predict {folder}/classifier --interactive",
             f"  albert-tf serve {folder}/classifier",
             "docs/pretraining.md has the commands for your own text.",
         ]

@@ -7,31 +7,50 @@ A SavedModel has the layout of TensorFlow Serving. docs/serving.md describes the
 
 import dataclasses
 import importlib.util
-import io
 import os
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from albert_tf.core import files, flags
 from albert_tf.core.errors import UserError
 from albert_tf.core.locks import locks_output_dir
 from albert_tf.core.settings import LARGEST_INT64, setting
-from albert_tf.serving.settings import EarlyExitSettings, ModelUseSettings
-from albert_tf.tasks.settings import files_setting
-from albert_tf.text.tokenizer import Tokenizer
+from albert_tf.serving.settings import ModelUseSettings
 
 if TYPE_CHECKING:
     from albert_tf.formats.weights import Weights
     from albert_tf.model.heads import ModelWithHead
+    from albert_tf.text.tokenizer import Tokenizer
 
 # The functions that need TensorFlow import it, so that a wrong flag is an error before it is loaded.
 
 CONFIG, EXPORT = "albert_config.json", "export.json"
 
 
+class Format(NamedTuple):
+    """A form of exports.
+
+    Attributes:
+      file: name of the file in --output_dir; "" for a folder with the name of the version.
+      quantizations: values of --quantization.
+      packages: those that must be installed.
+    """
+
+    file: str
+    quantizations: tuple[str, ...] = ("none",)
+    packages: tuple[str, ...] = ()
+
+
+FORMATS = {
+    "saved_model": Format(""),
+    "tflite": Format("model.tflite", ("none", "int8")),
+    "onnx": Format("model.onnx", ("none", "int8", "int8_weights"), ("onnx", "onnxruntime")),
+}
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ExportSettings(EarlyExitSettings, ModelUseSettings):
+class ExportSettings(ModelUseSettings):
     """The model to export, and the form of the export."""
 
     output_dir: str = setting(
@@ -42,7 +61,7 @@ class ExportSettings(EarlyExitSettings, ModelUseSettings):
     format: str = setting(
         "saved_model",
         "A SavedModel that takes strings, or a TFLite or ONNX file that takes ids.",
-        choices=("saved_model", "tflite", "onnx"),
+        choices=tuple(FORMATS),
     )
     version: int = setting(
         1, "Version of a SavedModel; a server uses the highest.", minimum=1, maximum=LARGEST_INT64
@@ -55,22 +74,16 @@ class ExportSettings(EarlyExitSettings, ModelUseSettings):
     )
     quantization: str = setting(
         "none",
-        "Weights of a TFLite or ONNX file: none is float32; int8_weights computes in float32 (ONNX only); int8 and"
-        " dynamic_int8 also round activations to 8 bits before each product, in steps computed while the model runs or,"
-        " for int8 with --calibration_file, before.",
-        choices=("none", "dynamic_int8", "int8", "int8_weights"),
-    )
-    calibration_file: str = files_setting(
-        "Texts with which an ONNX file's activations are measured, and its answers compared with the model's; lines as"
-        " for albert-tf predict. The export warns if more than 1% of the answers change, but not because of one.",
+        "Weights of a TFLite or ONNX file: none is float32; int8 also rounds activations to 8 bits before each product;"
+        " int8_weights computes in float32 (ONNX only).",
+        choices=FORMATS["onnx"].quantizations,
     )
 
     def __post_init__(self):
         super().__post_init__()
         format = FORMATS[self.format]
-        defaults = {"version": 1, "dtype": "float32", "patience": None, "calibration_file": ""}
-        for name, default in defaults.items():
-            if name not in format.flags and getattr(self, name) != default:
+        for name, default in (("version", 1), ("dtype", "float32")):
+            if format.file and getattr(self, name) != default:
                 self.refuse(name, f"={getattr(self, name)} contradicts --format={self.format}")
         if self.quantization not in format.quantizations:
             expected = f"expected one of {', '.join(format.quantizations)}"
@@ -88,6 +101,7 @@ class Source(NamedTuple):
     weights: "Weights"
     task: Mapping[str, Any]
     missing: Sequence[str]
+    tokenizer: "Tokenizer | None"
 
 
 def export_model(model: str, output_dir: str, **options: Any) -> str:
@@ -102,31 +116,38 @@ def main(settings: ExportSettings) -> str:
     from albert_tf.serving import predictors
 
     settings.register_task()
-    format = FORMATS[settings.format]
-    path = os.path.join(settings.output_dir, format.file or str(settings.version))
+    file = FORMATS[settings.format].file
+    path = os.path.join(settings.output_dir, file or str(settings.version))
     if files.exists(path) and not settings.overwrite:
-        another = "--output_dir" if format.file else "--version or --output_dir"
+        another = "--output_dir" if file else "--version or --output_dir"
         raise UserError(f"{path}: is there already; give another {another}, or --overwrite")
     weights = pretrained.read_weights(settings.model, settings.num_hidden_layers)
+    weights = dataclasses.replace(
+        weights, vocabulary=settings.vocabulary_file or weights.vocabulary
+    )
+    if settings.do_lower_case is not None:
+        weights = dataclasses.replace(weights, do_lower_case=settings.do_lower_case)
     task = predictors.task_settings_of(weights, settings.max_seq_length)
     if task.get("windows") and settings.format != "onnx":
         raise UserError(
             f"{settings.model}: reads long texts in windows (--windows), which only an export with --format=onnx and"
             " albert-tf predict or serve can do"
         )
+    has_tokenizer = weights.vocabulary or not file
+    tokenizer = predictors.tokenizer_of(weights) if has_tokenizer else None
     dtype = {"bfloat16": "mixed_bfloat16"}.get(settings.dtype, settings.dtype)
     model, report = pretrained.build_model(weights, dtype=dtype)
-    format.write(path, settings, Source(model, weights, task, report.initialized))
+    source = Source(model, weights, task, report.initialized, tokenizer)
+    write = {"saved_model": _write_saved_model, "tflite": _write_tflite, "onnx": _write_onnx}
+    write[settings.format](path, settings, source)
     return path
 
 
-def _beside(
-    source: Source, tokenizer: Tokenizer | None, cleaning: Mapping[str, Any], **about: Any
-) -> dict[str, bytes]:
+def _beside(source: Source, **about: Any) -> dict[str, bytes]:
     """Files for programs that read an export without running it: configuration, settings, vocabulary."""
     about = {
         "model_class": source.weights.model_class,
-        **cleaning,
+        **source.weights.cleaning,
         **about,
         "task": dict(source.task),
         "without_values": source.missing,
@@ -135,10 +156,8 @@ def _beside(
         CONFIG: source.model.config.to_json_string().encode(),
         EXPORT: files.json_bytes(about),
     }
+    tokenizer = source.tokenizer
     return contents | ({tokenizer.file_name: tokenizer.content} if tokenizer else {})
-
-
-# --- SavedModels ---
 
 
 def _write_saved_model(path: str, settings: ExportSettings, source: Source) -> None:
@@ -146,18 +165,15 @@ def _write_saved_model(path: str, settings: ExportSettings, source: Source) -> N
 
     from albert_tf.serving import predictors, signatures
 
-    weights = source.weights
-    tokenizer = predictors.tokenizer_of(weights, settings.vocabulary_file, settings.do_lower_case)
-    patience = {"patience": settings.patience, "score_tolerance": settings.score_tolerance}
+    weights, tokenizer = source.weights, source.tokenizer
+    assert tokenizer
     root, functions = signatures.servable(
         source.model,
         tokenizer,
         source.task,
         missing=source.missing,
         make_signatures=predictors.definition_of(weights).signatures,
-        early_exit=predictors.early_exit_of(weights, settings.patience, settings.score_tolerance),
     )
-    beside = _beside(source, tokenizer, tokenizer.cleaning, dtype=settings.dtype, **patience)
     parent, version = os.path.split(path)
     with (
         files.errors_named(path, "written"),
@@ -165,7 +181,7 @@ def _write_saved_model(path: str, settings: ExportSettings, source: Source) -> N
         tempfile.TemporaryDirectory() as assets,
     ):
         folder = os.path.join(staging, version)
-        files.write_files(assets, beside)
+        files.write_files(assets, _beside(source, dtype=settings.dtype))
         root.assets = {
             name: tf.saved_model.Asset(os.path.join(assets, name)) for name in os.listdir(assets)
         }
@@ -177,9 +193,6 @@ def _write_saved_model(path: str, settings: ExportSettings, source: Source) -> N
         options = tf.saved_model.SaveOptions(experimental_custom_gradients=has_gradients)
         tf.saved_model.save(root, folder, signatures=functions, options=options)
     print(f"{path}: {weights.model_class}, signatures {', '.join(sorted(functions))}")
-
-
-# --- Files ---
 
 
 def _write_tflite(path: str, settings: ExportSettings, source: Source) -> None:
@@ -194,29 +207,15 @@ def _write_tflite(path: str, settings: ExportSettings, source: Source) -> None:
 
 
 def _write_onnx(path: str, settings: ExportSettings, source: Source) -> None:
-    from albert_tf.serving import onnx_files, predictors
+    from albert_tf.serving import onnx_files
 
-    model, weights = source.model, source.weights
+    model = source.model
     # The files of a pretrained model omit outputs without trained values.
-    _check_pooler(source, model.uses_pooler and weights.model_class != "AlbertForPreTraining", path)
-    precision = onnx_files.Precision(settings.quantization.removeprefix("dynamic_"))
-    items, expected = [], []
-    if settings.calibration_file:
-        from albert_tf.serving.calibration import Observer, changes
-
-        line_format = predictors.predictor_class_of(weights).line_format
-        items = _read_items(settings.calibration_file, line_format)
-        observing = onnx_files.convert(model, source.missing, onnx_files.Precision(observes=True))
-        observer = Observer(observing, model.config)
-        expected = _answers(observer, items, settings, source)
-        if settings.quantization == "int8":
-            precision = onnx_files.Precision("int8", observer.ranges)
-    contents = onnx_files.convert(model, source.missing, precision)
+    is_pretrained = source.weights.model_class == "AlbertForPreTraining"
+    _check_pooler(source, model.uses_pooler and not is_pretrained, path)
+    contents = onnx_files.convert(model, source.missing, settings.quantization)
     difference = onnx_files.largest_difference(contents, model)
     _write_files(path, settings, source, contents, difference)
-    if items:
-        exported = onnx_files.OnnxModel(contents, model.config)
-        print(changes(expected, _answers(exported, items, settings, source)))
 
 
 def _check_pooler(source: Source, is_needed: bool, path: str) -> None:
@@ -242,12 +241,7 @@ def _write_files(
             f"{path}: not written, as its outputs differ from the model's by up to {difference:.1e}"
             f" (at most {comparison.TOLERANCE:.0e} is right); export --format=saved_model"
         )
-    vocabulary = settings.vocabulary_file or source.weights.vocabulary
-    cleaning = source.weights.cleaning
-    if settings.do_lower_case is not None:
-        cleaning["do_lower_case"] = settings.do_lower_case
-    tokenizer = Tokenizer.from_file(vocabulary, **cleaning) if vocabulary else None
-    beside = _beside(source, tokenizer, cleaning, quantization=settings.quantization)
+    beside = _beside(source, quantization=settings.quantization)
     with files.errors_named(path, "written"):
         files.write_files(settings.output_dir, {**contents, **beside})
     sizes = ", ".join(f"{name} {len(content):,} bytes" for name, content in contents.items())
@@ -255,63 +249,6 @@ def _write_files(
         f"{path}: {source.weights.model_class}, {sizes}, length {source.task['max_seq_length']};"
         f" outputs differ from the model's by up to {difference:.1e}"
     )
-
-
-def _answers(compute: Any, items: list, settings: ExportSettings, source: Source) -> list:
-    """The answers of a predictor with another way to compute the model."""
-    from albert_tf.serving import predictors
-
-    weights = source.weights
-    tokenizer = predictors.tokenizer_of(weights, settings.vocabulary_file, settings.do_lower_case)
-    predictor = predictors.predictor_class_of(weights)(
-        compute, tokenizer, source.task, 32, source.missing, compute=compute
-    )
-    return predictor.answered(list(map(predictor.check, items)))
-
-
-def _read_items(path: str, line_format: str) -> list:
-    """The items in the lines of a file, as `albert-tf predict` reads them."""
-    from albert_tf.predict import parse
-
-    text = files.read_bytes(path).decode("utf-8-sig", "surrogateescape")
-    lines = list(io.StringIO(text, newline=None))  # str.splitlines splits at U+2028 and others, too
-    if not text.strip():
-        raise UserError(f"{path}: expected lines as for albert-tf predict; it has none")
-    try:
-        return [parse(line.removesuffix("\n"), line_format) for line in lines if line.strip()]
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from None
-
-
-class Format(NamedTuple):
-    """A form of exports.
-
-    Attributes:
-      file: name of the file in --output_dir; "" for a folder with the name of the version.
-      write: function of the path, the settings and the source.
-      flags: those that not every format has.
-      quantizations: values of --quantization.
-      packages: those that must be installed.
-    """
-
-    file: str
-    write: Callable[[str, ExportSettings, Source], None]
-    flags: tuple[str, ...] = ()
-    quantizations: tuple[str, ...] = ("none",)
-    packages: tuple[str, ...] = ()
-
-
-FORMATS = {
-    "saved_model": Format("", _write_saved_model, ("version", "dtype", "patience")),
-    "tflite": Format("model.tflite", _write_tflite, (), ("none", "dynamic_int8")),
-    "onnx": Format(
-        "model.onnx",
-        _write_onnx,
-        ("calibration_file",),
-        ("none", "dynamic_int8", "int8", "int8_weights"),
-        ("onnx", "onnxruntime"),
-    ),
-}
 
 
 def run() -> None:

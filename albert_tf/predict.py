@@ -1,8 +1,7 @@
-"""Answers rows of a table or lines of standard input, or holds a conversation.
+"""Answers rows of a table, or lines of standard input.
 
     albert-tf predict runs/reviews --input_file=new.parquet --output_file=answers.parquet
     albert-tf predict runs/mrpc/model < pairs.txt > answers.jsonl
-    albert-tf predict albert_base --interactive
     albert-tf predict onnx/model.onnx < pairs.txt     # ONNX Runtime computes it, without TensorFlow
 
 Every row of a table has its answer in further columns, whose names begin with "predicted_" where the table has such a
@@ -13,7 +12,6 @@ keys of an object, such as an id, are copied to the answer. A pretrained model f
 texts are in order, and embeds any other text. A model for a task of your own needs --task_module=the_task.py.
 """
 
-import contextlib
 import dataclasses
 import itertools
 import json
@@ -27,7 +25,7 @@ from albert_tf.core.errors import UserError
 from albert_tf.core.progress import Progress
 from albert_tf.core.settings import setting
 from albert_tf.data import answer_tables, tables
-from albert_tf.serving.settings import EarlyExitSettings, ModelUseSettings
+from albert_tf.serving.settings import ModelUseSettings
 from albert_tf.tasks.settings import files_setting
 
 if TYPE_CHECKING:
@@ -54,12 +52,6 @@ class AnswerSettings(ModelUseSettings):
         choices=("", "text", "json"),
     )
 
-    def load(self) -> "Predictor":
-        """The model that answers standard input."""
-        if sys.stdin is None:
-            raise UserError("standard input is closed; expected lines to answer there")
-        return self.load_predictor()
-
     def load_predictor(self) -> "Predictor":
         """The model with its vocabulary and its task's settings."""
         from albert_tf.serving.predictors import load_predictor
@@ -72,34 +64,17 @@ class AnswerSettings(ModelUseSettings):
             max_seq_length=self.max_seq_length,
             batch_size=self.batch_size,
             num_hidden_layers=self.num_hidden_layers,
-            **self.more(),
         )
 
-    def more(self) -> dict[str, Any]:
-        """Further arguments of `load_predictor`."""
-        return {}
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class InteractiveSettings(AnswerSettings):
-    """The model that answers, and whom."""
-
-    interactive: bool = setting(
-        False, "Whether to ask for texts, and show each answer for a person to read."
-    )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PatientSettings(EarlyExitSettings, AnswerSettings):
-    """The model that answers, when texts leave it, and how it reads long ones."""
+class WindowedSettings(AnswerSettings):
+    """The model that answers, and how it reads long texts."""
 
     windows: bool | None = setting(
         None,
         "Whether a classifier of one text reads long texts in windows instead of cutting them; by default as trained.",
     )
-
-    def more(self) -> dict[str, Any]:
-        return {"patience": self.patience, "score_tolerance": self.score_tolerance}
 
     def load_predictor(self) -> "Predictor":
         """See `AnswerSettings`."""
@@ -110,7 +85,7 @@ class PatientSettings(EarlyExitSettings, AnswerSettings):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PredictSettings(PatientSettings, InteractiveSettings):
+class PredictSettings(WindowedSettings):
     """The model that answers, and what."""
 
     input_file: str = files_setting(
@@ -133,16 +108,16 @@ class PredictSettings(PatientSettings, InteractiveSettings):
             if getattr(self, name) and not self.input_file:
                 self.refuse(name, "needs --input_file")
         answer_tables.check_ending(self.output_file, f"--output_file={self.output_file}")
-        if self.input_file and (self.interactive or self.input_format):
-            self.refuse("input_file", "contradicts --interactive and --input_format")
+        if self.input_file and self.input_format:
+            self.refuse("input_file", "contradicts --input_format")
         if not 0 <= self.text_columns.count(",") < 2:
             self.refuse("text_columns", f"must be one or two names, got {self.text_columns!r}")
 
 
 def main(settings: PredictSettings) -> None:
-    """Answers the rows of a table or the lines of standard input, or holds a conversation."""
+    """Answers the rows of a table or the lines of standard input."""
     if not settings.input_file:
-        answer_from_input(settings.load(), settings)
+        answer_lines(settings.load_predictor(), settings.batch_size, settings.input_format)
         return
     frame = read_rows(settings.input_file, settings.text_columns)
     predictor = settings.load_predictor()
@@ -207,38 +182,26 @@ def _as_list(key: str, value: tables.Cell) -> tables.Cell:
     return files.parse_json(value, key, list)
 
 
-def answer_from_input(predictor: "Predictor", settings: InteractiveSettings) -> None:
-    """Answers the lines of standard input with a predictor, or holds a conversation."""
-    if settings.interactive:
-        _reconfigure(sys.stdout, encoding="utf-8")
-        _reconfigure(sys.stdin, errors="replace")
-        converse(predictor, settings.input_format)
-    else:
-        answer_lines(predictor, settings.batch_size, settings.input_format)
-    for line in predictor.remarks():
-        print(line, file=sys.stderr)
-
-
-def _reconfigure(stream: Any, **options: str) -> None:
-    """Changes how a standard stream, which is a TextIOWrapper, is encoded."""
-    stream.reconfigure(**options)
-
-
 def answer_lines(predictor: "Predictor", batch_size: int, input_format: str = "") -> None:
     """Answers the lines of standard input."""
-    _reconfigure(sys.stdout, encoding="utf-8")
+    given, written = sys.stdin, sys.stdout  # type: Any, Any
+    if given is None:
+        raise UserError("standard input is closed; expected lines to answer there")
+    written.reconfigure(encoding="utf-8")
     # Wrong bytes become half surrogate pairs, for which `parse` raises an error.
-    _reconfigure(sys.stdin, encoding="utf-8-sig", errors="surrogateescape")
-    if sys.stdin.isatty():
+    given.reconfigure(encoding="utf-8-sig", errors="surrogateescape")
+    if given.isatty():
         print(f"reading lines, each {predictor.expects}; end with ctrl-D", file=sys.stderr)
     started, number = time.perf_counter(), 0
-    lines = answers(predictor, sys.stdin, batch_size * _BATCHES_AT_A_TIME, input_format)
+    lines = answers(predictor, given, batch_size * _BATCHES_AT_A_TIME, input_format)
     for answer in lines:
         number += 1
         print(json.dumps(answer, ensure_ascii=False), flush=True)
     if number > batch_size:  # fewer say nothing about the speed
         seconds = time.perf_counter() - started
         print(f"{number:,} lines, {number / seconds:,.1f} per second", file=sys.stderr)
+    for line in predictor.remarks():
+        print(line, file=sys.stderr)
 
 
 def answers(
@@ -278,41 +241,6 @@ def parse(line: str, input_format: str) -> "Item":
     except UnicodeEncodeError:
         raise UserError("not UTF-8") from None
     return files.parse_json(line, "not JSON", object) if input_format == "json" else line
-
-
-def converse(predictor: "Predictor", input_format: str = "") -> None:
-    """Asks for items and shows the answers, until the input ends."""
-    print(f"Enter {', '.join(predictor.prompts) or predictor.expects}; ctrl-D ends.")
-    with contextlib.suppress(EOFError):
-        while True:
-            try:
-                item = _ask(predictor.prompts, input_format)
-                (answer,) = predictor.answered([predictor.check(item)])
-            except UserError as error:
-                print(error)
-                continue
-            print(predictor.shown(answer), end="\n\n", flush=True)
-
-
-def _ask(names: tuple[str, ...], input_format: str) -> "Item":
-    """An item from a person: one line, or a line for each name."""
-    if not names:
-        return parse(_line("> "), input_format)
-    values: dict[str, Any] = {}
-    for name in names:
-        value = _line(f"{name}: ")
-        if name.startswith("option"):
-            values.setdefault("options", []).append(value)
-        else:
-            values[name] = value
-    return values
-
-
-def _line(prompt: str) -> str:
-    """Reads lines until one is not empty; returns it."""
-    while not (line := input(prompt)).strip():
-        pass
-    return line
 
 
 def run() -> None:

@@ -17,7 +17,7 @@ from albert_tf.predict import AnswerSettings, answer_lines
 
 def main(settings: AnswerSettings) -> None:
     """Scores the lines of standard input."""
-    predictor: Any = settings.load()
+    predictor: Any = settings.load_predictor()
     predictor.score([])  # an error if the model cannot
     tokenizer = predictor.tokenizer
     nothing = [tokenizer.cls_id, tokenizer.sep_id]
@@ -28,6 +28,7 @@ def main(settings: AnswerSettings) -> None:
         line_format="text",
         check=lambda item: predictor.row_to_score(item) if item else nothing,
         answered=predictor.score_rows,
+        remarks=list,
     )
     answer_lines(scorer, settings.batch_size, settings.input_format)
 

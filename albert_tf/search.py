@@ -1,8 +1,7 @@
 r"""Searches the texts of a file by meaning, and answers each line of standard input.
 
     albert-tf search runs/embedder --corpus=texts.txt < queries.txt > found.jsonl
-    albert-tf search runs/embedder --corpus=products.csv --text_column=description --interactive
-    albert-tf search runs/embedder --corpus=texts.txt --rerank=runs/reranker --interactive
+    albert-tf search runs/embedder --corpus=products.csv --text_column=description --rerank=runs/reranker
 
 The vectors are kept beside the corpus, in a file with the model's hash in its name, and are made again when the model
 or the texts change. docs/embeddings.md shows how to train both models.
@@ -13,13 +12,13 @@ import sys
 
 from albert_tf.core import flags
 from albert_tf.core.settings import setting
-from albert_tf.predict import InteractiveSettings, answer_from_input
+from albert_tf.predict import AnswerSettings, answer_lines
 from albert_tf.tasks.embedding.source import read_corpus
 from albert_tf.tasks.settings import files_setting
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SearchSettings(InteractiveSettings):
+class SearchSettings(AnswerSettings):
     """The model, the texts, and how they are searched."""
 
     corpus: str = files_setting("File of texts, one per line; or a table.", required=True)
@@ -37,14 +36,14 @@ class SearchSettings(InteractiveSettings):
 
 
 def main(settings: SearchSettings) -> None:
-    """Answers the lines of standard input, or asks for queries."""
+    """Answers the lines of standard input."""
     texts, places = read_corpus(settings.corpus, settings.text_column)
     from albert_tf.serving.predictors import load_predictor  # TensorFlow
     from albert_tf.serving.search import Search
 
     reranker = load_predictor(settings.rerank) if settings.rerank else None
     search = Search(
-        settings.load(),
+        settings.load_predictor(),
         settings.corpus,
         texts,
         places,
@@ -53,7 +52,7 @@ def main(settings: SearchSettings) -> None:
         rerank_top=settings.rerank_top,
     )
     print(f"{len(texts):,} texts", file=sys.stderr, flush=True)
-    answer_from_input(search, settings)
+    answer_lines(search, settings.batch_size, settings.input_format)
 
 
 def run() -> None:

@@ -269,7 +269,7 @@ def exports(checkout: Checkout) -> dict:
     texts = sentences(11, 40)
     expected = [list(one["probabilities"].values()) for one in checkout.answers(run, texts)]
     readers = {"saved_model": _of_saved_model, "tflite": _of_tflite}
-    for name in ("onnx", "onnx --quantization=dynamic_int8", *readers):
+    for name in ("onnx", "onnx --quantization=int8", *readers):
         folder = checkout.work / "exports" / digest(name)
         checkout.run(f"export {run} --output_dir={folder} --format={name}")
         if name in readers:

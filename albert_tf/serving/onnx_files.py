@@ -4,8 +4,6 @@ The graphs mirror `model/encoder.py` and `model/heads.py`, and use their shape l
 no converter is used.
 """
 
-import dataclasses
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
@@ -35,33 +33,15 @@ _IN_BYTES = ("kernel", "word_embeddings")  # names of the weights that can be st
 _MOST_BYTES = 2**31 - 2**20  # of the weights: a file must be smaller than 2 GiB
 
 
-@dataclasses.dataclass(frozen=True)
-class Precision:
-    """How weights are stored, and how the encoder's products are computed.
-
-    Attributes:
-      quantization: "none"; "int8_weights" for weights of one byte, which an engine converts to float32 when it loads
-        the file; or "int8" for products of bytes in the encoder, and other weights as in int8_weights.
-      ranges: smallest and largest activation at each product ("NAME OF WEIGHT:0" for its first layer, ...); by default,
-        they are computed while the model runs.
-      observes: whether the inputs of products are outputs, under the products' names.
-    """
-
-    quantization: str = "none"
-    ranges: Mapping[str, tuple[float, float]] | None = None
-    observes: bool = False
-
-
-FLOAT = Precision()
-
-
 def convert(
-    model: ModelWithHead, missing: Collection[str] = (), precision: Precision = FLOAT
+    model: ModelWithHead, missing: Collection[str] = (), quantization: str = "none"
 ) -> dict[str, bytes]:
     """The contents of a model's ONNX files by name.
 
     Args:
       missing: released names of variables without trained values; outputs that need them are left out.
+      quantization: "none"; "int8_weights" for weights of one byte, which an engine converts to float32 when it loads
+        the file; or "int8" for products of bytes in the encoder, and other weights as in int8_weights.
 
     Returns:
       `model.onnx` maps `INPUTS`, int64 [B, L] (multiple choice: [B, C, L]), and for an `AlbertForSpanOrNone` also
@@ -70,9 +50,9 @@ def convert(
       L, V] for every position.
     """
     parts = parts_without(missing)
-    contents = {MODEL: _model_file(_Graph(model, precision), model, parts)}
+    contents = {MODEL: _model_file(_Graph(model, quantization), model, parts)}
     if isinstance(model, heads.AlbertForPreTraining) and "mlm" in parts:
-        contents[MASKED_LM] = _masked_lm_file(_Graph(model, precision), model)
+        contents[MASKED_LM] = _masked_lm_file(_Graph(model, quantization), model)
     return contents
 
 
@@ -110,17 +90,16 @@ def expected_outputs(
 class _Graph:
     """Nodes, weights and outputs of a graph that is being built; values are identified by name."""
 
-    def __init__(self, model: ModelWithHead, precision: Precision):
+    def __init__(self, model: ModelWithHead, quantization: str):
         self.config = model.config
-        self._precision = precision
-        self._num_uses: Counter[str] = Counter()  # of a weight, in products
-        self._made: dict[tuple[str, ...], tuple[str, ...]] = {}  # values that several products need
+        self._quantization = quantization
+        self._floats: dict[str, str] = {}  # weight stored in bytes -> its value in float32
+        self._rounded: dict[str, list[str]] = {}  # value -> its bytes, their scale and zero point
         self._names = {variable.ref(): name for name, variable in model.named_variables().items()}
         self._nodes: list[onnx.NodeProto] = []
         self._constants: dict[str, onnx.TensorProto] = {}
         self._outputs: list[onnx.ValueInfoProto] = []
         self._renamed: dict[str, str] = {}  # values that are outputs
-        self._observed: dict[str, str] = {}  # product -> its input
 
     def op(self, operation: str, *inputs: str, **attributes) -> str:
         """The output of a new node."""
@@ -138,12 +117,12 @@ class _Graph:
     def weight(self, variable: tf.Variable) -> str:
         """The name of a variable's value, float32; the variable is stored at its first use only."""
         name = self._names[variable.ref()]
-        if self._precision.quantization == "none" or not name.endswith(_IN_BYTES):
+        if self._quantization == "none" or not name.endswith(_IN_BYTES):
             return self._constant(name, variable.numpy())
-        if (name,) not in self._made:
+        if name not in self._floats:
             as_float = self.op("Cast", self._in_bytes(variable), to=TensorProto.FLOAT)
-            self._made[name,] = (self.op("Mul", as_float, f"{name}_scale"),)
-        return self._made[name,][0]
+            self._floats[name] = self.op("Mul", as_float, f"{name}_scale")
+        return self._floats[name]
 
     def _in_bytes(self, variable: tf.Variable) -> str:
         """The released name of a weight stored as int8; its scales have the name with "_scale"."""
@@ -157,46 +136,23 @@ class _Graph:
 
     def rows(self, table: tf.Variable, ids: str) -> str:
         """Rows of a table, float32."""
-        if self._precision.quantization == "none":
+        if self._quantization == "none":
             return self.op("Gather", self.weight(table), ids)
         name = self._in_bytes(table)
         taken = self.op("Cast", self.op("Gather", name, ids), to=TensorProto.FLOAT)
         return self.op("Mul", taken, self.op("Gather", f"{name}_scale", ids))
 
     def product(self, value: str, kernel: tf.Variable) -> str:
-        """[..., I] x [I, O] -> [..., O]; in the encoder, of bytes if the precision says so."""
-        name, precision = self._names[kernel.ref()], self._precision
-        product = f"{name}:{self._num_uses[name]}"
-        self._num_uses[name] += 1
-        is_of_encoder = name.startswith("bert/encoder/")
-        if precision.observes and is_of_encoder:
-            self._observed[product] = value
-        if precision.quantization != "int8" or not is_of_encoder:
+        """[..., I] x [I, O] -> [..., O]; in the encoder, of bytes with int8."""
+        name = self._names[kernel.ref()]
+        if self._quantization != "int8" or not name.startswith("bert/encoder/"):
             return self.op("MatMul", value, self.weight(kernel))
-        if precision.ranges:
-            return self._static_product(value, kernel, precision.ranges[product])
-        if ("bytes", value) not in self._made:
-            outputs = self.several(3, "DynamicQuantizeLinear", value)
-            self._made["bytes", value] = tuple(outputs)
-        in_bytes, scale, zero = self._made["bytes", value]
+        if value not in self._rounded:
+            self._rounded[value] = self.several(3, "DynamicQuantizeLinear", value)
+        in_bytes, scale, zero = self._rounded[value]
         sums = self.op("MatMulInteger", in_bytes, self._in_bytes(kernel), zero)
         scales = self.op("Mul", scale, f"{name}_scale")
         return self.op("Mul", self.op("Cast", sums, to=TensorProto.FLOAT), scales)
-
-    def _static_product(self, value: str, kernel: tf.Variable, bounds: tuple[float, float]) -> str:
-        """A product whose inputs are rounded to bytes, as engines recognize it (QDQ)."""
-        if ("bytes", value) not in self._made:
-            names = (f"{value}_scale", f"{value}_zero")
-            for name, array in zip(names, quantization.of_range(*bounds), strict=True):
-                self._constant(name, array)
-            rounded = self.op("QuantizeLinear", value, *names)
-            self._made["bytes", value] = (self.op("DequantizeLinear", rounded, *names),)
-        (rounded,) = self._made["bytes", value]
-        name = self._in_bytes(kernel)
-        if ("restored", name) not in self._made:
-            restored = self.op("DequantizeLinear", name, f"{name}_scale", axis=1)
-            self._made["restored", name] = (restored,)
-        return self.op("MatMul", rounded, *self._made["restored", name])
 
     def number(self, value: float) -> str:
         """A constant, float32."""
@@ -228,12 +184,6 @@ class _Graph:
         for node in self._nodes:
             for names in (node.input, node.output):
                 names[:] = [self._renamed.get(name, name) for name in names]
-        for product, value in self._observed.items():
-            self._nodes.append(
-                helper.make_node("Identity", [self._renamed.get(value, value)], [product])
-            )
-            info = helper.make_tensor_value_info(product, TensorProto.FLOAT, [None] * 3)
-            self._outputs.append(info)
         infos = [
             helper.make_tensor_value_info(name, TensorProto.INT64, dimensions)
             for name, dimensions in inputs.items()

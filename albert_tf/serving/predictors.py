@@ -4,7 +4,7 @@ TensorFlow is imported for models that it computes, and not for ONNX exports.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from albert_tf.core.errors import UserError
 from albert_tf.core.files import AnyPath
@@ -17,9 +17,6 @@ from albert_tf.tasks.predictor import Predictor
 from albert_tf.text.settings import TextSettings
 from albert_tf.text.tokenizer import Tokenizer
 
-if TYPE_CHECKING:
-    from albert_tf.model.early_exit import EarlyExit
-
 
 def load_predictor(
     path: AnyPath,
@@ -29,8 +26,6 @@ def load_predictor(
     max_seq_length: int | None = None,
     batch_size: int = 32,
     num_hidden_layers: int | None = None,
-    patience: int | None = None,
-    score_tolerance: float = 0.1,
 ) -> Predictor:
     """Loads a finished model of any task, which answers texts.
 
@@ -50,9 +45,6 @@ def load_predictor(
       do_lower_case: whether text is lower-cased; None uses the value in the model's folder, or true if it has none.
       max_seq_length: maximum number of tokens of a sequence; None uses that of the fine-tuning, or the model's maximum.
       num_hidden_layers: see `load_pretrained`.
-      patience: if given, a text leaves the model when this many layers in a row, at least 2, gave the same answer;
-        answers have its `num_layers`. For models with one answer to a text. None uses that of an export, if it has one.
-      score_tolerance: the largest difference between scores that are the same answer.
 
     Raises:
       UserError: there is no such model, or no vocabulary for it; its task is unknown; or the length is above the
@@ -61,22 +53,16 @@ def load_predictor(
     for name, value, least in (
         ("max_seq_length", max_seq_length, 8),
         ("batch_size", batch_size, 1),
-        ("patience", patience, 2),
     ):
         if value is not None and (not isinstance(value, int) or value < least):
             raise UserError(f"{name} must be an integer of at least {least}, got {value!r}")
     is_onnx = onnx_model.is_export(str(path))
     if is_onnx:
-        if num_hidden_layers or patience:
+        if num_hidden_layers:
             raise UserError(f"{path}: {onnx_model.FIXED_DEPTH}")
         weights, onnx = onnx_model.read(str(path))
     else:
-        name = str(path).rstrip("/")
-        description.check_is_there(name)
-        known = description.describe(name)
-        if patience is None and type(known.exported.get("patience")) is int:
-            patience = known.exported["patience"]
-            score_tolerance = known.exported.get("score_tolerance", score_tolerance)
+        description.check_is_there(str(path).rstrip("/"))  # without TensorFlow
         from albert_tf.formats import pretrained
 
         weights = pretrained.read_weights(path, num_hidden_layers)
@@ -88,21 +74,8 @@ def load_predictor(
         return predictor_class(onnx, *arguments, weights.left_out, compute=onnx)
     from albert_tf.tasks.compiled import Compiled
 
-    early_exit = early_exit_of(weights, patience, score_tolerance)
     model, report = pretrained.build_model(weights)
-    compute = Compiled(model, early_exit)
-    return predictor_class(model, *arguments, report.initialized, compute=compute)
-
-
-def early_exit_of(weights: Weights, patience: int | None, tolerance: float) -> "EarlyExit | None":
-    """When texts leave a model; None without patience."""
-    if not patience:
-        return None
-    from albert_tf.model.early_exit import EarlyExit, check_leaves_early
-    from albert_tf.model.heads import MODEL_CLASSES
-
-    check_leaves_early(MODEL_CLASSES[weights.model_class], weights.source)
-    return EarlyExit(patience, tolerance, weights.config.is_multi_label)
+    return predictor_class(model, *arguments, report.initialized, compute=Compiled(model))
 
 
 def load_tokenizer(path: AnyPath, do_lower_case: bool | None = None) -> Tokenizer:

@@ -29,10 +29,3 @@ def of_rows(table_VE: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     largest = np.abs(table_VE).max(axis=1, keepdims=True) / _LARGEST
     scale_V1 = np.where(largest > 0, largest, 1).astype(np.float32)
     return np.rint(table_VE / scale_V1).astype(np.int8), scale_V1
-
-
-def of_range(low: float, high: float) -> tuple[np.ndarray, np.ndarray]:
-    """Scale and zero point with which unsigned bytes contain a range of activations."""
-    low, high = min(low, 0.0), max(high, 1e-6)
-    scale = np.float32((high - low) / 255)
-    return np.array(scale, np.float32), np.array(np.clip(np.rint(-low / scale), 0, 255), np.uint8)

@@ -85,9 +85,6 @@ class Search(Predictor):
             answers.append({"query": query, "results": found[: self._top_k]})
         return answers
 
-    def shown(self, answer):
-        return "\n".join(f"{one['score']:6.3f}  {one['text']}" for one in answer["results"])
-
     def remarks(self):
         return self._embedder.remarks()
 

@@ -6,7 +6,6 @@ import os
 from collections.abc import Mapping
 
 from albert_tf.core.settings import Settings, changed, setting
-from albert_tf.model.config import MOST_BLOCKS
 from albert_tf.tasks import registry
 from albert_tf.tasks.settings import LONGEST_SEQUENCE, depth_setting, files_setting
 from albert_tf.text.settings import VocabularySettings
@@ -62,22 +61,6 @@ class ModelUseSettings(ModelSettings):
         " maximum.",
         minimum=4,
         maximum=LONGEST_SEQUENCE,
-    )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class EarlyExitSettings(Settings):
-    """Whether texts leave the model before its last layer."""
-
-    patience: int | None = setting(
-        None,
-        "A text leaves the model when this many layers in a row gave the same answer; for models with one answer to a"
-        " text. By default, it passes all layers.",
-        minimum=2,
-        maximum=MOST_BLOCKS,
-    )
-    score_tolerance: float = setting(
-        0.1, "With --patience, the largest difference between scores that are the same.", minimum=0
     )
 
 

@@ -4,7 +4,6 @@ Texts are strings; `tokens`, `mlm`, `sop` and `tokenization_info` are those of t
 (export_to_tfhub.py). docs/serving.md lists all of them. Shape legend: `model/encoder.py`.
 """
 
-import functools
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -13,7 +12,6 @@ import tensorflow as tf
 from albert_tf.core.errors import UserError
 from albert_tf.model import heads
 from albert_tf.model.config import AlbertConfig
-from albert_tf.model.early_exit import EarlyExit, outputs_with_patience
 from albert_tf.model.heads import ModelWithHead
 from albert_tf.serving.in_graph.text import GraphText
 from albert_tf.serving.parts import TOKENS, parts_without
@@ -21,12 +19,14 @@ from albert_tf.tasks.classification import multi_label
 from albert_tf.text.tokenizer import Tokenizer
 
 DEFAULT = "serving_default"  # the signature that a server uses if none is named
-NUM_FILLINGS = 5  # K, as in transformers' pipeline
 
 Signatures = dict[str, Callable]
 
-# Their answers need positions in the text, which are counted in Python (`load_predictor`).
-_OF_IDS = (heads.AlbertForSpan, heads.AlbertForSpanOrNone, heads.AlbertForTokenClassification)
+# Their texts are prepared in Python (`load_predictor`), as are their answers.
+_OF_IDS = (
+    *(heads.AlbertForSpan, heads.AlbertForSpanOrNone),
+    *(heads.AlbertForTokenClassification, heads.AlbertForMultipleChoice),
+)
 
 
 def servable(
@@ -36,7 +36,6 @@ def servable(
     *,
     missing: Collection[str] = (),
     make_signatures: Callable | None = None,
-    early_exit: EarlyExit | None = None,
 ) -> tuple[tf.train.Checkpoint, Signatures]:
     """A model in the form that `tf.saved_model.save` needs, without Keras.
 
@@ -44,7 +43,6 @@ def servable(
       task: settings of the features: `max_seq_length`, and others that the class of model needs.
       missing: released names of variables without trained values; signatures that need them are left out.
       make_signatures: see `TaskDefinition.signatures`; None makes the signatures of the model's class.
-      early_exit: when texts leave the model; their signatures then also have `num_layers`.
 
     Returns:
       The object to save, and its signatures. The object is a reusable SavedModel as TF-Hub defines it: when it is
@@ -52,9 +50,6 @@ def servable(
       their released names.
     """
     parts = parts_without(missing)
-    call: Callable = model
-    if early_exit:
-        call = functools.partial(outputs_with_patience, model, early_exit=early_exit)
     if make_signatures:
         text, own = make_signatures(model, tokenizer, task)
     elif isinstance(model, _OF_IDS):
@@ -63,13 +58,11 @@ def servable(
         text = GraphText(tokenizer, task["max_seq_length"])
         match model:
             case heads.AlbertForPreTraining():
-                own = _pretraining(model, text, tokenizer, parts)
+                own = _pretraining(model, text, parts)
             case heads.AlbertForSequenceClassification():
-                own = _classify(model, call, text)
+                own = _classify(model, text)
             case heads.AlbertForEmbedding():
                 own = _embed(model, text)
-            case heads.AlbertForMultipleChoice():
-                own = {DEFAULT: _choose(call, text, task["max_qa_length"])}
             case _:
                 raise UserError(
                     f"an {type(model).__name__} has no signatures; the definition of its task must make them"
@@ -146,20 +139,16 @@ def _tokens(model: ModelWithHead, parts: set[str]) -> Callable:
 def _of_ids(model: ModelWithHead) -> Callable:
     """The outputs of a model's head."""
 
-    def run(*ids):
-        features = dict(zip((*TOKENS, "p_mask"), ids, strict=False))
+    is_choice = isinstance(model, heads.AlbertForMultipleChoice)
+    has_p_mask = isinstance(model, heads.AlbertForSpanOrNone)
+    names = (*TOKENS, "p_mask") if has_p_mask else TOKENS
+
+    @_signature(*_ints(*names, rank=3 if is_choice else 2))
+    def outputs(*ids):
+        features = dict(zip(names, ids, strict=True))
         return dict(model(_checked(model.config, features), training=False))
 
-    @_signature(*_ints(*TOKENS))
-    def outputs(input_ids, input_mask, segment_ids):
-        return run(input_ids, input_mask, segment_ids)
-
-    @_signature(*_ints(*TOKENS, "p_mask"))
-    def outputs_of_span_or_none(input_ids, input_mask, segment_ids, p_mask):
-        return run(input_ids, input_mask, segment_ids, p_mask)
-
-    is_span_or_none = isinstance(model, heads.AlbertForSpanOrNone)
-    return outputs_of_span_or_none if is_span_or_none else outputs
+    return outputs
 
 
 def _callable(model: ModelWithHead, parts: set[str]) -> Callable:
@@ -199,9 +188,7 @@ def tokenization_info(vocabulary: tf.saved_model.Asset, do_lower_case: bool) -> 
 # --- Pretraining ---
 
 
-def _pretraining(
-    model: heads.AlbertForPreTraining, text: GraphText, tokenizer: Tokenizer, parts: set[str]
-) -> Signatures:
+def _pretraining(model: heads.AlbertForPreTraining, text: GraphText, parts: set[str]) -> Signatures:
     is_nsp = model.config.sentence_task == "nsp"
 
     @_signature(*_strings("texts"))
@@ -215,7 +202,9 @@ def _pretraining(
     @_signature(*_ints(*TOKENS, "mlm_positions"))
     def mlm(input_ids, input_mask, segment_ids, mlm_positions):
         outputs = _encoded(model, parts, input_ids, input_mask, segment_ids)
-        return {**outputs, "mlm_logits": _masked_lm_logits(model, outputs, mlm_positions)}
+        masked_BPD = tf.gather(outputs["sequence_output"], mlm_positions, batch_dims=1)
+        table_VE = model.encoder.embeddings.word_embeddings
+        return {**outputs, "mlm_logits": model.masked_lm_head(masked_BPD, table_VE)}
 
     @_signature(*_ints(*TOKENS))
     def sop(input_ids, input_mask, segment_ids):
@@ -231,36 +220,10 @@ def _pretraining(
 
     signatures = {DEFAULT: embed, "embed": embed}
     if "mlm" in parts:
-        signatures |= {"mlm": mlm, "fill_mask": _fill_mask(model, text, tokenizer)}
+        signatures["mlm"] = mlm
     if "sop" in parts:
         signatures |= {"sop": sop, "sentence_order": sentence_order}
     return signatures
-
-
-def _masked_lm_logits(model, outputs, positions_BP):
-    table_VE = model.encoder.embeddings.word_embeddings
-    masked_BPD = tf.gather(outputs["sequence_output"], positions_BP, batch_dims=1)
-    return model.masked_lm_head(masked_BPD, table_VE)
-
-
-def _fill_mask(
-    model: heads.AlbertForPreTraining, text: GraphText, tokenizer: Tokenizer
-) -> Callable:
-    vocabulary = [tokenizer.id_to_token(id) for id in range(tokenizer.vocab_size)]
-
-    @_signature(*_strings("texts"))
-    def fill_mask(texts):
-        features, positions = text.masked(texts)
-        logits_BPV = _masked_lm_logits(model, model.encoder(features), positions.to_tensor())
-        best_BPK = tf.nn.top_k(tf.nn.softmax(logits_BPV), min(NUM_FILLINGS, len(vocabulary)))
-        is_mask_BP1 = tf.sequence_mask(positions.row_lengths())[:, :, None]
-        tokens_BPK = tf.gather(tf.constant(vocabulary), best_BPK.indices)
-        return {
-            "tokens": tf.where(is_mask_BP1, tokens_BPK, ""),
-            "probabilities": tf.where(is_mask_BP1, best_BPK.values, 0.0),
-        }
-
-    return fill_mask
 
 
 # --- Tasks ---
@@ -274,23 +237,20 @@ def _embed(model: heads.AlbertForEmbedding, text: GraphText) -> Signatures:
     return {DEFAULT: embed, "embed": embed}
 
 
-def _classify(
-    model: heads.AlbertForSequenceClassification, call: Callable, text: GraphText
-) -> Signatures:
+def _classify(model: heads.AlbertForSequenceClassification, text: GraphText) -> Signatures:
     labels = model.config.labels
 
     @_signature(*_strings("text_a", "text_b"))
     def classify_pairs(text_a, text_b):
-        outputs = call(text.pairs(text_a, text_b))
-        logits = outputs["logits"]
+        logits = model(text.pairs(text_a, text_b))["logits"]
         if model.config.is_multi_label:
             probabilities = tf.sigmoid(logits)
             names = tf.where(probabilities >= multi_label.THRESHOLD, tf.constant(labels), "")
-            return {**outputs, "probabilities": probabilities, "labels": names}
+            return {"logits": logits, "probabilities": probabilities, "labels": names}
         if len(labels) == 1:
-            return {"score": outputs.pop("logits")[:, 0], **outputs}
+            return {"score": logits[:, 0]}
         return {
-            **outputs,
+            "logits": logits,
             "probabilities": tf.nn.softmax(logits),
             "label": tf.gather(tf.constant(labels), tf.argmax(logits, axis=-1)),
         }
@@ -300,19 +260,3 @@ def _classify(
         return classify_pairs(texts, tf.zeros_like(texts))
 
     return {DEFAULT: classify_pairs, "classify": classify}
-
-
-def _choose(call: Callable, text: GraphText, max_qa_length: int) -> Callable:
-    options_spec = tf.TensorSpec([None, None], tf.string, name="options")
-
-    @_signature(*_strings("context", "question"), options_spec)
-    def choose(context, question, options):
-        features = text.choices(context, question, options, max_qa_length=max_qa_length)
-        outputs = call(features)
-        return {
-            **outputs,
-            "probabilities": tf.nn.softmax(outputs["logits"]),
-            "answer": tf.argmax(outputs["logits"], axis=-1, output_type=tf.int32),
-        }
-
-    return choose

@@ -26,8 +26,8 @@ def convert(model: ModelWithHead, length: int, quantization: str) -> bytes:
 
     Args:
       length: L, the length of sequences; shorter ones must be padded, with `input_mask` 0.
-      quantization: "none", or "dynamic_int8" for weights of one byte; activations are then rounded to 8 bits before
-      each product.
+      quantization: "none", or "int8" for weights of one byte; activations are then rounded to 8 bits before each
+        product.
 
     Returns:
       A model whose signature `serving_default` maps `input_ids`, `input_mask` and `segment_ids`, int32 [1, L], to
@@ -39,7 +39,7 @@ def convert(model: ModelWithHead, length: int, quantization: str) -> bytes:
     converter = tf.lite.TFLiteConverter.from_concrete_functions(
         [function.get_concrete_function(**specs)], root
     )
-    if quantization == "dynamic_int8":
+    if quantization == "int8":
         converter.optimizations = [tf.lite.Optimize.DEFAULT]
     with silent():  # hides TFLite's messages
         content = converter.convert()

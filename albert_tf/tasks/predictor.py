@@ -50,12 +50,12 @@ class Predictor(abc.ABC):
       task_settings: the settings on which its features depend, including `max_seq_length`.
       batch_size: maximum number of sequences of a batch; batches of long ones have fewer.
       untrained: released names of variables without trained values.
-      compute: computes the model's outputs; with early exit, they include `num_layers`, those that each example passed.
+      compute: computes the model's outputs.
 
     Attributes:
       expects: description of an item, for messages.
-      prompts: keys of an item that a conversation asks for one by one ("option A", "option B" fill a list `options`);
-        if empty, it asks for a whole item.
+      prompts: keys of an item that the page of the server asks for one by one ("option A", "option B" fill a list
+        `options`); if empty, it asks for a whole item.
       text_keys: keys of items that are not repeated in answers.
       empty: the item of an empty line.
       line_format: whether a line is usually a text or a JSON object, "text" or "json".
@@ -89,7 +89,6 @@ class Predictor(abc.ABC):
         self.batch_size = batch_size
         self._untrained = untrained
         self.compute = compute
-        self._num_layers: Sequence[int] = ()  # of the last `outputs`, with early exit
         # Setting -> length -> number of texts.
         self._uncut_lengths: dict[str, Counter] = defaultdict(Counter)
         self._num_texts = self._num_empty = 0
@@ -129,13 +128,8 @@ class Predictor(abc.ABC):
         return answers
 
     def answered(self, examples: Sequence[Any]) -> list[Answer]:
-        """The answers to any number of examples; with early exit, each has the number of layers that it passed."""
-        self._num_layers = ()
-        answers = self.answers(examples) if examples else []
-        if self._num_layers:
-            pairs = zip(answers, self._num_layers, strict=True)
-            return [{**answer, "num_layers": number} for answer, number in pairs]
-        return answers
+        """The answers to any number of examples."""
+        return self.answers(examples) if examples else []
 
     def score(self, texts: Iterable[str]) -> list[Answer]:
         """How likely a pretrained model finds texts, which ranks sentences and compares minimal pairs.
@@ -160,10 +154,6 @@ class Predictor(abc.ABC):
     @abc.abstractmethod
     def answers(self, examples: Sequence[Any]) -> list[Answer]:
         """The answers to examples, of which there is at least one, in their order."""
-
-    @abc.abstractmethod
-    def shown(self, answer: Answer) -> str:
-        """An answer as text for a person to read, as `--interactive` prints it."""
 
     def refuse(self, item: Item) -> NoReturn:
         """Raises the UserError for an item that does not have the expected form."""
@@ -210,9 +200,7 @@ class Predictor(abc.ABC):
                 parts.setdefault(name, []).append(values)
             order.append(examples)
         restored = np.argsort(np.concatenate(order), kind="stable")
-        outputs = {name: _stacked(arrays)[restored] for name, arrays in parts.items()}
-        self._num_layers = outputs.get("num_layers", np.array([])).tolist()
-        return outputs
+        return {name: _stacked(arrays)[restored] for name, arrays in parts.items()}
 
 
 def _value(value: Any) -> Any:
@@ -258,12 +246,3 @@ def chosen_label(key: str, labels: Sequence[str], chosen: int, probabilities: np
         "probability": float(probabilities[chosen]),
         "probabilities": dict(zip(labels, probabilities.tolist(), strict=True)),
     }
-
-
-def bars(probabilities: Mapping[str, float]) -> str:
-    """Probabilities as text for a person to read: a line for each name, the most probable first."""
-    width = max(map(len, probabilities))
-    lines = []
-    for name, value in sorted(probabilities.items(), key=lambda entry: -entry[1]):
-        lines.append(f"  {name:<{width}}  {value:.3f}  {'#' * round(30 * value)}".rstrip())
-    return "\n".join(lines)

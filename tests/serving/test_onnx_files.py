@@ -176,7 +176,7 @@ def test_bad_files_are_not_written(tmp_path, monkeypatch):
     other = heads.AlbertForSequenceClassification(LABELED, seed=4)
     convert = onnx_files.convert
     monkeypatch.setattr(
-        onnx_files, "convert", lambda _, missing, precision: convert(other, missing)
+        onnx_files, "convert", lambda _, missing, quantization: convert(other, missing)
     )
     with pytest.raises(UserError, match="model.onnx: not written, as its outputs differ"):
         export_model(str(tmp_path / "model"), str(tmp_path / "out"), format="onnx")

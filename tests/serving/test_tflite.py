@@ -51,14 +51,14 @@ def test_an_encoder():
 
 
 def test_int8_is_smaller_and_near(classifier):
-    whole, small = (tflite.convert(classifier, LENGTH, kind) for kind in ("none", "dynamic_int8"))
+    whole, small = (tflite.convert(classifier, LENGTH, kind) for kind in ("none", "int8"))
     assert len(small) < 0.75 * len(whole)
     difference = tflite.largest_difference(small, classifier, LENGTH)
     logits = classifier(features())["logits"]
     assert 1e-4 < difference < 0.2 * np.ptp(logits)
 
 
-@pytest.mark.parametrize("quantization", ["none", "dynamic_int8"])
+@pytest.mark.parametrize("quantization", ["none", "int8"])
 def test_the_command_writes_it_with_what_it_needs(tmp_path, capfd, classifier, quantization):
     save_pretrained(classifier, str(tmp_path / "model"), task={"max_seq_length": LENGTH})
     options = {"format": "tflite", "quantization": quantization}

@@ -90,10 +90,6 @@ class LongerPredictor(PairPredictor):
             for example, best in zip(examples, logits_B2.argmax(axis=-1), strict=True)
         ]
 
-    def shown(self, answer):
-        """See `Predictor`."""
-        return answer["longer"]
-
 
 def longer_signatures(model, tokenizer, settings):
     """See `TaskDefinition`: texts in, the longer text out."""

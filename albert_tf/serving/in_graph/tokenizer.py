@@ -1,15 +1,11 @@
-"""The tokenizer as TensorFlow operations: the same ids as `text/tokenizer.py` for every text.
-
-clean                  `clean_text`, for texts for SentencePiece
-graph_tokenizer        a module that encodes texts, with either kind of vocabulary
-"""
+"""The tokenizer as TensorFlow operations: the same ids as `text/tokenizer.py` for every text."""
 
 import unicodedata
 
 import tensorflow as tf
 
 from albert_tf.core.errors import UserError
-from albert_tf.serving.in_graph.wordpiece import graph_wordpiece, lower
+from albert_tf.serving.in_graph.wordpiece import TEXTS, graph_wordpiece, lower, valid
 from albert_tf.text.character_class import inside_class
 from albert_tf.text.tokenizer import SentencePieceTokenizer, Tokenizer, WordPieceTokenizer
 
@@ -22,9 +18,8 @@ def graph_tokenizer(tokenizer: Tokenizer) -> tf.Module:
     differently between two segmentations with equal scores, "6" "66" and "66" "6".)
 
     Returns:
-      A module with two functions of UTF-8 strings [B]. `encode` returns a RaggedTensor int32 [B, (tokens)], each row
-      equal to `tokenizer.encode`. `clean` returns strings [B], each equal to `tokenizer.clean`. Invalid bytes count as
-      U+FFFD.
+      A module whose function `encode` maps UTF-8 strings [B] to a RaggedTensor int32 [B, (tokens)], each row equal to
+      `tokenizer.encode`. Invalid bytes count as U+FFFD.
 
     Raises:
       UserError: the model has no token for the comma, so the digit-comma rule would depend on unknown texts.
@@ -41,27 +36,19 @@ def graph_tokenizer(tokenizer: Tokenizer) -> tf.Module:
     module = tf.Module(name="graph_tokenizer")
     module.sentencepiece = tf_text.SentencepieceTokenizer(tokenizer.content, out_type=tf.int32)
 
-    texts_spec = [tf.TensorSpec([None], tf.string, name="texts")]
-
     # Without autograph, which would take half a minute for the loops that write the character classes.
-    @tf.function(input_signature=texts_spec, autograph=False)
-    def clean_texts(texts: tf.Tensor) -> tf.Tensor:
-        return clean(texts, **tokenizer.cleaning)
-
-    @tf.function(input_signature=texts_spec, autograph=False)
+    @tf.function(input_signature=[TEXTS], autograph=False)
     def encode(texts: tf.Tensor) -> tf.RaggedTensor:
-        ids = module.sentencepiece.tokenize(clean_texts(texts))
+        ids = module.sentencepiece.tokenize(clean(texts, **tokenizer.cleaning))
         return tf.gather(replacements, ids).merge_dims(1, 2)
 
-    module.clean, module.encode = clean_texts, encode
+    module.encode = encode
     return module
 
 
 def clean(texts: tf.Tensor, do_lower_case: bool, keep_accents: bool = False) -> tf.Tensor:
     """`clean_text` for UTF-8 strings of any shape."""
-    texts = tf.strings.unicode_transcode(
-        texts, "UTF-8", "UTF-8", errors="replace", replace_control_characters=False
-    )
+    texts = valid(texts)
     # RE2's own classes match fewer characters than Python's: white space is only ASCII, and accents are not category
     # Mn.
     texts = tf.strings.regex_replace(texts, f"[{inside_class(str.isspace)}]+", " ")

@@ -11,9 +11,11 @@ from albert_tf.text import wordpiece
 from albert_tf.text.character_class import inside_class
 from albert_tf.text.tokenizer import WordPieceTokenizer
 
+TEXTS = tf.TensorSpec([None], tf.string, name="texts")
+
 
 def graph_wordpiece(tokenizer: WordPieceTokenizer) -> tf.Module:
-    """A module with `clean` and `encode`, as in `tokenizer.graph_tokenizer`."""
+    """A module with `encode`, as in `tokenizer.graph_tokenizer`."""
     import tensorflow_text as tf_text  # imported here, because models that take ids do not need it
 
     module = tf.Module(name="graph_tokenizer")
@@ -27,16 +29,13 @@ def graph_wordpiece(tokenizer: WordPieceTokenizer) -> tf.Module:
     )
     is_lower = tokenizer.do_lower_case
     strips_accents = is_lower and not tokenizer.keep_accents
-    texts_spec = [tf.TensorSpec([None], tf.string, name="texts")]
 
     # Without autograph, which would take half a minute for the loops that write the character classes.
-    @tf.function(input_signature=texts_spec, autograph=False)
-    def clean(texts: tf.Tensor) -> tf.Tensor:
-        return _valid(texts)
-
-    @tf.function(input_signature=texts_spec, autograph=False)
+    @tf.function(input_signature=[TEXTS], autograph=False)
     def encode(texts: tf.Tensor) -> tf.RaggedTensor:
-        texts = _without_control_characters(_valid(texts))
+        removed, spaces = map(inside_class, (wordpiece.is_removed, str.isspace))
+        texts = tf.strings.regex_replace(valid(texts), f"[{removed}]", "")
+        texts = tf.strings.regex_replace(texts, f"[{spaces}]", " ")
         texts = lower(texts) if is_lower else texts
         words = tf.strings.split(_separated(texts, strips_accents))
         lengths = tf.strings.length(words.flat_values, unit="UTF8_CHAR")
@@ -44,7 +43,7 @@ def graph_wordpiece(tokenizer: WordPieceTokenizer) -> tf.Module:
         words = words.with_flat_values(tf.where(is_long, wordpiece.UNKNOWN, words.flat_values))
         return module.wordpiece.tokenize(words).merge_dims(1, 2)
 
-    module.clean, module.encode = clean, encode
+    module.encode = encode
     return module
 
 
@@ -62,15 +61,11 @@ def _tokens_of_words(tokenizer: WordPieceTokenizer) -> list[str]:
     ]
 
 
-def _valid(texts: tf.Tensor) -> tf.Tensor:
+def valid(texts: tf.Tensor) -> tf.Tensor:
+    """UTF-8 strings, with U+FFFD for invalid bytes."""
     return tf.strings.unicode_transcode(
         texts, "UTF-8", "UTF-8", errors="replace", replace_control_characters=False
     )
-
-
-def _without_control_characters(texts: tf.Tensor) -> tf.Tensor:
-    texts = tf.strings.regex_replace(texts, f"[{inside_class(wordpiece.is_removed)}]", "")
-    return tf.strings.regex_replace(texts, f"[{inside_class(str.isspace)}]", " ")
 
 
 def _separated(texts: tf.Tensor, strips_accents: bool) -> tf.Tensor:

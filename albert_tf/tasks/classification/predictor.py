@@ -19,10 +19,9 @@ from albert_tf.tasks.classification.text_pairs import (
     make_pair_features,
     make_text_features,
     mean_of_windows,
-    most_of_windows,
 )
 from albert_tf.tasks.embedding.predictor import checked_texts, ranked
-from albert_tf.tasks.predictor import Answer, Item, Predictor, bars, best_label, defaults_of
+from albert_tf.tasks.predictor import Answer, Item, Predictor, best_label, defaults_of
 
 
 class PairPredictor(Predictor):
@@ -90,7 +89,6 @@ class ClassificationPredictor(PairPredictor):
         if settings.windows:  # nothing is cut
             table = dataclasses.replace(table, uncut_lengths={})
         logits_BC = self.outputs(table)["logits"]
-        self._num_layers = most_of_windows(table, np.array(self._num_layers, np.int64)).tolist()
         labels = self.model.config.labels
         if self.model.config.is_multi_label:
             return [reached_labels(labels, row) for row in mean_of_windows(table, expit(logits_BC))]
@@ -123,14 +121,6 @@ class ClassificationPredictor(PairPredictor):
         activation = self.model.config.foreign.get("sentence_transformers") or {}
         is_sigmoid = str(activation.get("activation_fn")).endswith("Sigmoid")
         return ranked(expit(scores_B) if is_sigmoid else scores_B, texts)
-
-    def shown(self, answer):
-        if "probabilities" not in answer:
-            return "  ".join(f"{name} {value:.3f}" for name, value in answer.items())
-        lines = [bars(answer["probabilities"])]
-        if "labels" in answer:
-            lines.insert(0, ", ".join(answer["labels"]) or "(no label)")
-        return "\n".join(lines)
 
 
 def reached_labels(labels: Sequence[str], probabilities_C: np.ndarray) -> Answer:

@@ -113,12 +113,6 @@ def mean_of_windows(table: FeatureTable, values: np.ndarray) -> np.ndarray:
     return np.add.reduceat(values, firsts, axis=0) / counts.astype(values.dtype)
 
 
-def most_of_windows(table: FeatureTable, values: np.ndarray) -> np.ndarray:
-    """The largest of the values [windows] of each text's windows, [texts]; without windows, the values."""
-    firsts = _first_windows(table, len(values))
-    return np.maximum.reduceat(values, firsts) if len(firsts) else values
-
-
 def _first_windows(table: FeatureTable, num_windows: int) -> np.ndarray:
     """The row of each text's first window."""
     if FIRST_WINDOW not in table.columns or not num_windows:

@@ -63,14 +63,6 @@ class EmbeddingPredictor(Embedder):
         """See `Predictor`: `embedding`."""
         return [{"embedding": row} for row in self.embed(examples).tolist()]
 
-    def shown(self, answer):
-        return shown_vector(answer["embedding"])
-
-
-def shown_vector(values: Sequence[float]) -> str:
-    """A vector as text for a person to read."""
-    return f"{len(values)} numbers: {' '.join(f'{value:.3f}' for value in values[:6])} ..."
-
 
 def checked_texts(texts: Any) -> list[str]:
     """Texts in a list, from anything that can be iterated; anything else is an error."""

@@ -8,8 +8,8 @@ from scipy.special import log_softmax, softmax
 from albert_tf.core.errors import UserError, shortened
 from albert_tf.tasks.classification.predictor import PairPredictor
 from albert_tf.tasks.classification.text_pairs import TextExample
-from albert_tf.tasks.embedding.predictor import Embedder, shown_vector
-from albert_tf.tasks.predictor import Answer, Item, bars
+from albert_tf.tasks.embedding.predictor import Embedder
+from albert_tf.tasks.predictor import Answer, Item
 from albert_tf.text.masked_text import MASK, encode_masked
 
 _NUM_CANDIDATES = 5  # shown for each mask
@@ -149,16 +149,3 @@ class PretrainedPredictor(PairPredictor, Embedder):
         features["masked_lm_positions"] = positions_B1.astype(np.int32)
         logits_BV = self.run(features)["masked_lm_logits"][:, 0].astype(np.float64)
         return np.take_along_axis(log_softmax(logits_BV, axis=-1), truths_B1, axis=1)[:, 0]
-
-    def shown(self, answer):
-        if "in_order" in answer:
-            return bars({"in order": answer["in_order"], "swapped": 1 - answer["in_order"]})
-        if "is_next" in answer:
-            return bars({"next": answer["is_next"], "not next": 1 - answer["is_next"]})
-        if "embedding" in answer:
-            return shown_vector(answer["embedding"])
-        parts = [
-            bars({entry["token"]: entry["probability"] for entry in candidates})
-            for candidates in answer["masks"]
-        ]
-        return "\n\n".join([answer["text"], *parts])

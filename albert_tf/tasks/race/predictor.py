@@ -5,7 +5,7 @@ from typing import Any
 
 from scipy.special import softmax
 
-from albert_tf.tasks.predictor import Item, Predictor, bars, best_label, defaults_of
+from albert_tf.tasks.predictor import Item, Predictor, best_label, defaults_of
 from albert_tf.tasks.race.passages import (
     ANSWERS,
     NUM_OPTIONS,
@@ -44,6 +44,3 @@ class ChoicePredictor(Predictor):
             answer = best_label("answer", ANSWERS, row)
             answers.append({**answer, "option": question.options[int(row.argmax())]})
         return answers
-
-    def shown(self, answer):
-        return f"{answer['answer']}: {answer['option']}\n{bars(answer['probabilities'])}"

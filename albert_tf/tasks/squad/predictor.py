@@ -61,10 +61,6 @@ class SpanPredictor(Predictor):
         settings = WindowSettings(self.tokenizer, **self.settings(*_OF_WINDOWS))
         return make_windows(settings, list(enumerate(examples)))
 
-    def shown(self, answer):
-        text = answer["answer"] or "(no answer)"
-        return f"{text}  ({answer['probability']:.3f})"
-
 
 class SpanOrNonePredictor(SpanPredictor):
     """Finds the part of a context that answers a question, or says that there is none."""

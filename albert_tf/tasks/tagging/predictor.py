@@ -72,8 +72,3 @@ class TaggingPredictor(Predictor):
 
     def _settings(self) -> windows.WindowSettings:
         return windows.WindowSettings(self.tokenizer, **self.settings(*_OF_WINDOWS))
-
-    def shown(self, answer):
-        rows = answer["entities"]
-        lines = [f"  {row['label']:<8}  {row['text']}  ({row['probability']:.3f})" for row in rows]
-        return "\n".join(lines) or "(no entities)"

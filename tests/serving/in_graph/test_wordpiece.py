@@ -64,7 +64,6 @@ def test_every_character_equals_python(tokenizer, graph, stride):
 def test_invalid_bytes_are_dropped(tokenizer, graph):
     found = graph.encode(tf.constant([b"caf\xe9t", b"\xff\xfe", b"a \xf0\x9f\x98"])).to_list()
     assert found == [tokenizer.encode("caft"), [], tokenizer.encode("a")]
-    assert graph.clean(tf.constant([b"a\xff \tb"])).numpy()[0].decode() == "a\ufffd \tb"
 
 
 def test_fifty_thousand_real_lines_equal_python(real_data):

@@ -73,7 +73,6 @@ def test_vectors_do_not_depend_on_the_batch_and_order_the_texts(embedder):
     assert embedder.embed([]).shape == (0, 9)
     assert embedder.similarity(["a"], []).shape == (1, 0)
     assert embedder.rank("a", []) == []
-    assert embedder.shown({"embedding": [1.0] * 9}).startswith("9 numbers: 1.000 ")
 
 
 def test_a_pretrained_model_embeds_with_the_mean_of_its_tokens(tiny_pretrained):
