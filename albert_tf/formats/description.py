@@ -29,13 +29,11 @@ class Description(NamedTuple):
       max_position_embeddings: length of the longest sequence, in tokens; None if no file contains it.
       task_name: name of the task for which it was fine-tuned; "" if it was not.
       settings: the recorded settings of this task; for a run, all its settings.
-      exported: what was recorded when it was exported; empty if it is no export.
     """
 
     max_position_embeddings: int | None = None
     task_name: str = ""
     settings: Mapping[str, Any] = {}
-    exported: Mapping[str, Any] = {}
 
 
 def describe(path: str) -> Description:
@@ -82,7 +80,7 @@ def _describe(path: str) -> Description:
     of_text = {name: of_text[name] for name in _OF_TEXT if name in of_text}
     task = own.get("task")
     settings = {**of_text, **(task if isinstance(task, dict) else {})}
-    return _description(sizes, settings)._replace(exported=exported)
+    return _description(sizes, settings)
 
 
 def _description(sizes: Any, settings: Any) -> Description:

@@ -67,11 +67,6 @@ def fold(
     return dataclasses.replace(weights, config=config, arrays=folded), explained
 
 
-def relative_error(found: np.ndarray, wanted: np.ndarray) -> float:
-    """The squared error of vectors [X, D], divided by the variance of those that are wanted."""
-    return float(np.sum((found - wanted) ** 2) / np.sum((wanted - wanted.mean(axis=0)) ** 2))
-
-
 def _folded_layers(
     weights: Weights, config: AlbertConfig, layers_from: str
 ) -> dict[str, np.ndarray]:

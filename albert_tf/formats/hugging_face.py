@@ -40,11 +40,9 @@ from albert_tf.text.tokenizer import SentencePieceTokenizer, Tokenizer, WordPiec
 
 WEIGHTS = "model.safetensors"
 VOCABULARIES = (SentencePieceTokenizer.file_name, WordPieceTokenizer.file_name)
-TORCH_WEIGHTS = "pytorch_model.bin"
 TOKENIZER_JSON = "tokenizer.json"
 IDENTITY = "torch.nn.modules.linear.Identity"  # as sentence-transformers names it
-INDEX = ".index.json"  # suffix of the index if weights are in several files
-WEIGHT_FILES = (WEIGHTS, WEIGHTS + INDEX, TORCH_WEIGHTS, TORCH_WEIGHTS + INDEX)  # preferred first
+WEIGHT_FILES = (WEIGHTS, "pytorch_model.bin")  # preferred first
 
 # Our layer -> Hugging Face's layer. Their "kernel" matrices are transposed.
 _BLOCK_LAYERS = {
@@ -100,7 +98,6 @@ _NO_POOLER = ("AlbertForMaskedLM", "AlbertForQuestionAnswering", "AlbertForToken
 _WITHOUT_CLASS = ("AlbertModel", "AlbertForMaskedLM")  # parts of an AlbertForPreTraining
 # Constants that old versions of transformers saved together with the parameters.
 _BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
-_LONGEST_NAME = 255  # maximum length of a file name in common file systems
 # Types of safetensors.
 _FLOAT_DTYPES = {
     "F64": np.float64,
@@ -232,20 +229,14 @@ def _class_of(architecture: Any, own: Mapping, path: str) -> str:
 
 def read_tensors(folder: str) -> tuple[dict[str, np.ndarray], str]:
     """The tensors in a folder by their names in its file, and the path of the file."""
-    path = _weights_path(folder)
-    return (_read_shards(path) if path.endswith(INDEX) else _read_file(path)), path
-
-
-def _weights_path(folder: str) -> str:
     paths = [os.path.join(folder, name) for name in WEIGHT_FILES]
-    if path := next(filter(files.exists, paths), ""):
-        return path
-    raise UserError(f"{folder}: expected one of {', '.join(WEIGHT_FILES)}, found none")
+    path = next(filter(files.exists, paths), "")
+    if not path:
+        raise UserError(f"{folder}: expected one of {', '.join(WEIGHT_FILES)}, found none")
+    return (_read_file if path.endswith(WEIGHTS) else torch_file.read)(path), path
 
 
 def _read_file(path: str) -> dict[str, np.ndarray]:
-    if not path.endswith(".safetensors"):
-        return torch_file.read(path)
     try:
         tensors = safetensors.deserialize(files.read_bytes(path))
     except safetensors.SafetensorError as error:
@@ -267,22 +258,6 @@ def _read_file(path: str) -> dict[str, np.ndarray]:
             raise UserError(f"{path}: damaged safetensors file ({reason})") from None
         arrays[name] = values
     return arrays
-
-
-def _read_shards(index: str) -> dict[str, np.ndarray]:
-    """The tensors in all files that an index names."""
-    places = files.read_json(index).get("weight_map")
-    if not isinstance(places, dict) or not all(isinstance(file, str) for file in places.values()):
-        raise UserError(f"{index}: expected the names of files under weight_map")
-    tensors = {}
-    for file in sorted(set(places.values())):
-        if os.path.basename(file) != file or len(file) > _LONGEST_NAME:
-            raise UserError(f"{index}: names {shortened(file)}, which is not in its own folder")
-        tensors.update(_read_file(os.path.join(os.path.dirname(index), file)))
-    if missing := [name for name in places if name not in tensors]:
-        name = shortened(missing[0])
-        raise UserError(f"{index}: {name} is not in {places[missing[0]]}, where it should be")
-    return tensors
 
 
 # --- From their names to the released ones ---

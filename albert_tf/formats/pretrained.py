@@ -4,6 +4,7 @@ Each module of `formats` reads one format into `Weights`: a configuration, and a
 All models are filled from `Weights`; it is an error if an encoder variable has no value.
 """
 
+import dataclasses
 import os
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -38,6 +39,7 @@ from albert_tf.model.heads import (
     MODEL_CLASSES,
     AlbertForEmbedding,
     AlbertForPreTraining,
+    AlbertForSequenceClassification,
     ModelWithHead,
 )
 from albert_tf.text.tokenizer import Tokenizer
@@ -46,7 +48,12 @@ FORMATS = ("hf", "tf1")  # of `save_pretrained`
 
 
 def load_pretrained(
-    path: files.AnyPath, *, dtype=None, num_hidden_layers: int | None = None
+    path: files.AnyPath,
+    *,
+    dtype=None,
+    num_hidden_layers: int | None = None,
+    num_labels: int | None = None,
+    num_classes: int | None = None,
 ) -> ModelWithHead:
     """The model at a path: an `AlbertForPreTraining`, or the class that was fine-tuned.
 
@@ -62,12 +69,22 @@ def load_pretrained(
       dtype: tf_keras dtype policy of the model, such as "mixed_bfloat16"; None uses the global policy.
       num_hidden_layers: use this number of layers: the first ones or, if all layers share their parameters, any number;
         None uses the model's own.
+      num_labels: use only the encoder, in an `AlbertForSequenceClassification` with this number of labels and a new
+        head, which is yet to be trained; 1 is a regression. `num_classes` is another name of it.
 
     Raises:
       UserError: the path does not exist or contains no known format; a file is damaged, or was changed after this
         project wrote it; or a variable of the encoder is missing or has another shape.
     """
-    model, report = build_model(read_weights(path, num_hidden_layers), dtype=dtype)
+    weights = read_weights(path, num_hidden_layers)
+    if number := num_labels or num_classes:
+        labels = [f"LABEL_{label}" for label in range(number)]
+        config = weights.config.with_labels(labels, "")
+        weights = dataclasses.replace(weights.without_head(), config=config)
+        model = AlbertForSequenceClassification(weights.config, dtype=dtype)
+        report = assign_weights(model.named_variables(), weights)
+    else:
+        model, report = build_model(weights, dtype=dtype)
     if model.uses_pooler and set(POOLER) & set(report.initialized):
         logging.warning("%s: has no pooler; that of the model has random values", path)
     return model

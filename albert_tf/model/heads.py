@@ -213,11 +213,11 @@ class AlbertForSequenceClassification(ModelWithHead):
         self.head = ScoreHead(config, len(config.labels), rate, initializers)
 
     def call(self, inputs, training=False, seed=None):
-        """`logits` [B, C] float32; [B, 2, C] for ranked pairs [B, 2, L]; arguments: see `AlbertForPreTraining.call`."""
+        """`logits` [B, C] float32; arguments: see `AlbertForPreTraining.call`."""
         return _outputs_of_layers(self, inputs, training, seed)
 
     def answer(self, pooled, seed=None):
-        """The outputs for pooled outputs [B, D] or [B, 2, D] of any layer."""
+        """The outputs for the pooled outputs [B, D] of any layer."""
         return {"logits": self.head(pooled, seed=seed)}
 
 
@@ -490,19 +490,3 @@ def _masked(logits, mask):
 
 
 MODEL_CLASSES = {cls.__name__: cls for cls in ModelWithHead.__subclasses__()}  # of this file
-
-
-def variable_shapes(model_class: type[ModelWithHead], config: AlbertConfig) -> dict[str, tuple]:
-    """The shapes of a model's variables by released name; the model is made without memory for their values."""
-    shapes = {}
-
-    def scalar(next_creator, **settings):
-        if settings["shape"] is None:  # a counter of Keras
-            return next_creator(**settings)
-        variable = next_creator(**{**settings, "initial_value": 0.0, "shape": ()})
-        shapes[id(variable)] = tuple(settings["shape"])
-        return variable
-
-    with tf.variable_creator_scope(scalar):
-        model = model_class(config, dtype="float32")
-    return {name: shapes[id(variable)] for name, variable in model.named_variables().items()}

@@ -94,8 +94,10 @@ class Routes:
         computed = prometheus.Counter("albert_tf_batches", "Batches", **metrics)
         self._batches = Batches(predictor.batch_size, limits, computed)
         state = {"name": name, "ready": True, "model_version_status": [{"state": "AVAILABLE"}]}
-        states = (f"/v1/models/{name}", f"/v2/models/{name}/ready", "/v2/health/ready")
+        states = [f"/v1/models/{name}", f"/v2/models/{name}/ready"]
+        states += ["/v2/health/ready", "/v2/health/live"]
         gets: dict[str, Callable] = {"/": self._page}
+        gets[f"/v2/models/{name}"] = lambda _: JSONResponse({"name": name, **metadata(predictor)})
         gets |= dict.fromkeys(states, lambda _: JSONResponse(state))
         gets["/metrics"] = lambda _: PlainTextResponse(prometheus.generate_latest(**metrics))
         posts = {f"/v1/models/{name}:predict": self._predict, "/v1/embeddings": self._embed}
@@ -117,7 +119,13 @@ class Routes:
             if len(content) > most:
                 raise HTTPException(413, f"expected at most {most:,} bytes")
         asked = files.parse_json(bytes(content), "request")
-        check_words(json.dumps(asked, ensure_ascii=False), self._limits.max_word_characters)
+        values: list[Any] = [asked]
+        while values:
+            match values.pop():
+                case str() as text:
+                    check_words(text, self._limits.max_word_characters)
+                case dict() | list() as several:
+                    values += several.values() if isinstance(several, dict) else several
         return asked
 
     async def _error(self, _request: Request, error: Any) -> Response:
@@ -165,6 +173,18 @@ class Routes:
             rows = [base64.b64encode(row.astype("<f4").tobytes()).decode() for row in vectors]
         data = [{"object": "embedding", "index": i, "embedding": row} for i, row in enumerate(rows)]
         return {"object": "list", "data": data, "model": self._name}
+
+
+def metadata(predictor: Predictor) -> dict[str, Any]:
+    """What clients of the open inference protocol ask first: the tensors of a request."""
+    shapes: dict[str, list[int]] = {}
+    for name in predictor.prompts or ("text",):
+        if name.startswith("option "):
+            name, shapes["options"] = "options", [-1, shapes.get("options", [0, 0])[1] + 1]
+        shapes.setdefault(name, [-1])
+    about = {"datatype": "BYTES"}
+    inputs = [{"name": name, **about, "shape": shape} for name, shape in shapes.items()]
+    return {"versions": ["1"], "platform": "albert_tf", "inputs": inputs, "outputs": []}
 
 
 def rows_of(tensors: Any) -> list[dict[str, Any]]:

@@ -206,23 +206,6 @@ def test_a_head_is_not_lost_without_a_word(architectures, tmp_path):
         assert sorted(loaded_report(folder).ignored) == sorted(names.values())
 
 
-def test_weights_in_several_files(tmp_path, recorded):
-    folder = recorded_folder(tmp_path)
-    tensors = safetensors.numpy.load_file(folder / "model.safetensors")
-    (folder / "model.safetensors").unlink()
-    names = sorted(tensors)
-    shards = {"a.safetensors": names[:9], "b.safetensors": names[9:]}
-    for file, part in shards.items():
-        safetensors.numpy.save_file({name: tensors[name] for name in part}, folder / file)
-    places = {name: file for file, part in shards.items() for name in part}
-    index = folder / "model.safetensors.index.json"
-    index.write_text(json.dumps({"weight_map": places}))
-    assert_pretraining_outputs(load_pretrained(folder), recorded)
-    index.write_text(json.dumps({"weight_map": {**places, "albert.what": "b.safetensors"}}))
-    with pytest.raises(UserError, match="'albert.what' is not in"):
-        load_pretrained(folder)
-
-
 def write_safetensors(path, tensors) -> None:
     """Writes bfloat16 by hand: safetensors.numpy does not know it everywhere."""
     header, data = {}, b""

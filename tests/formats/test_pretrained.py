@@ -88,15 +88,6 @@ def test_optimizer_slots_of_tf1_checkpoints_are_left_out(tmp_path):
     assert re.search(r"ignored +1  extra$", report.describe("here"))
 
 
-@pytest.mark.parametrize("changes", CONFIGS, ids=str)
-def test_the_shapes_of_variables_are_known_without_their_values(changes):
-    config = TINY.replace(**changes).with_labels("abcd", "letters")
-    for cls in heads.MODEL_CLASSES.values():
-        variables = cls(config).named_variables()
-        expected = {key: tuple(value.shape) for key, value in variables.items()}
-        assert heads.variable_shapes(cls, config) == expected
-
-
 @pytest.mark.parametrize("format", ["hf", "tf1"])
 def test_values_that_are_not_finite_are_rejected_by_name(tmp_path, format):
     model = AlbertForPreTraining(TINY)
