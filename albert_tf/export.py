@@ -202,8 +202,7 @@ def _write_tflite(path: str, settings: ExportSettings, source: Source) -> None:
     _check_pooler(source, model.uses_pooler, path)
     with files.errors_named(path, "written"):  # TensorFlow's converter writes temporary files
         content = tflite.convert(model, length, settings.quantization)
-    difference = tflite.largest_difference(content, model, length)
-    _write_files(path, settings, source, {os.path.basename(path): content}, difference)
+    _write_files(path, settings, source, {os.path.basename(path): content})
 
 
 def _write_onnx(path: str, settings: ExportSettings, source: Source) -> None:
@@ -214,8 +213,7 @@ def _write_onnx(path: str, settings: ExportSettings, source: Source) -> None:
     is_pretrained = source.weights.model_class == "AlbertForPreTraining"
     _check_pooler(source, model.uses_pooler and not is_pretrained, path)
     contents = onnx_files.convert(model, source.missing, settings.quantization)
-    difference = onnx_files.largest_difference(contents, model)
-    _write_files(path, settings, source, contents, difference)
+    _write_files(path, settings, source, contents)
 
 
 def _check_pooler(source: Source, is_needed: bool, path: str) -> None:
@@ -227,28 +225,15 @@ def _check_pooler(source: Source, is_needed: bool, path: str) -> None:
 
 
 def _write_files(
-    path: str,
-    settings: ExportSettings,
-    source: Source,
-    contents: Mapping[str, bytes],
-    difference: float,
+    path: str, settings: ExportSettings, source: Source, contents: Mapping[str, bytes]
 ) -> None:
-    """Writes files with what belongs beside them, if their outputs are the model's."""
-    from albert_tf.serving import comparison
-
-    if settings.quantization == "none" and not difference <= comparison.TOLERANCE:
-        raise UserError(
-            f"{path}: not written, as its outputs differ from the model's by up to {difference:.1e}"
-            f" (at most {comparison.TOLERANCE:.0e} is right); export --format=saved_model"
-        )
+    """Writes files with what belongs beside them."""
     beside = _beside(source, quantization=settings.quantization)
     with files.errors_named(path, "written"):
         files.write_files(settings.output_dir, {**contents, **beside})
     sizes = ", ".join(f"{name} {len(content):,} bytes" for name, content in contents.items())
-    print(
-        f"{path}: {source.weights.model_class}, {sizes}, length {source.task['max_seq_length']};"
-        f" outputs differ from the model's by up to {difference:.1e}"
-    )
+    length = source.task["max_seq_length"]
+    print(f"{path}: {source.weights.model_class}, {sizes}, length {length}")
 
 
 def run() -> None:

@@ -24,8 +24,8 @@ from albert_tf.model.encoder import (
 )
 from albert_tf.model.heads import ModelWithHead, ScoreHead
 from albert_tf.model.pooling import POOLINGS
-from albert_tf.serving import comparison, quantization
-from albert_tf.serving.onnx_model import INPUTS, MASKED_LM, MODEL, PRETRAINED_OUTPUTS, OnnxModel
+from albert_tf.serving import quantization
+from albert_tf.serving.onnx_model import INPUTS, MASKED_LM, MODEL
 from albert_tf.serving.parts import parts_without
 
 OPSET, IR_VERSION = 20, 9  # the first opset with Gelu, and the version of the format from its time
@@ -54,34 +54,6 @@ def convert(
     if isinstance(model, heads.AlbertForPreTraining) and "mlm" in parts:
         contents[MASKED_LM] = _masked_lm_file(_Graph(model, quantization), model)
     return contents
-
-
-def largest_difference(contents: Mapping[str, bytes], model: ModelWithHead) -> float:
-    """The largest difference between the files' outputs and their model's, on random sequences."""
-    length = min(9, model.config.max_position_embeddings)
-    features = comparison.random_features(model, np.random.default_rng(0), 2, length)
-    exported = OnnxModel(contents, model.config)
-    differences = [
-        comparison.largest_difference(
-            exported.outputs(name, features), expected_outputs(model, features, name)
-        )
-        for name in contents
-    ]
-    return float(np.max(differences))
-
-
-def expected_outputs(
-    model: ModelWithHead, features: Mapping[str, np.ndarray], file: str = MODEL
-) -> dict[str, np.ndarray]:
-    """The model's own outputs, under their names in one of its files."""
-    if isinstance(model, heads.AlbertForPreTraining):
-        positions = np.broadcast_to(
-            np.arange(features["input_ids"].shape[1]), features["input_ids"].shape
-        )
-        outputs = model({**features, "masked_lm_positions": positions})
-        names = {"logits": "masked_lm_logits"} if file == MASKED_LM else PRETRAINED_OUTPUTS
-        return {name: outputs[ours].numpy() for name, ours in names.items()}
-    return {name: tensor.numpy() for name, tensor in model(features).items()}
 
 
 # --- Graphs ---

@@ -29,6 +29,7 @@ from albert_tf.tasks.embedding.predictor import Embedder, checked_texts
 from albert_tf.tasks.predictor import Predictor
 from albert_tf.text.tokenizer import check_words
 
+_LONGEST_WORD = 10_000  # characters without white space between them
 _TYPES = {"b": "BOOL", "i": "INT64", "f": "FP64", "U": "BYTES"}  # NumPy's kind -> the protocol's
 
 
@@ -123,7 +124,7 @@ class Routes:
         while values:
             match values.pop():
                 case str() as text:
-                    check_words(text, self._limits.max_word_characters)
+                    check_words(text, _LONGEST_WORD)
                 case dict() | list() as several:
                     values += several.values() if isinstance(several, dict) else several
         return asked

@@ -11,7 +11,6 @@ import tensorflow as tf
 
 from albert_tf.core.errors import UserError
 from albert_tf.model import heads
-from albert_tf.model.config import AlbertConfig
 from albert_tf.model.heads import ModelWithHead
 from albert_tf.serving.in_graph.text import GraphText
 from albert_tf.serving.parts import TOKENS, parts_without
@@ -93,33 +92,11 @@ def _ints(*names: str, rank: int = 2) -> list[tf.TensorSpec]:
     return [tf.TensorSpec([None] * rank, tf.int32, name=name) for name in names]
 
 
-def _checked(config: AlbertConfig, features: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-    """The features, checked in the graph: a CPU would report ids out of range by itself, but a GPU would read zeros."""
-    shape, limit = tf.shape(features["input_ids"]), config.max_position_embeddings
-    rules = {
-        f"input_ids is longer than the {limit} positions of the model: cut it": shape[-1] <= limit
-    }
-    for name in TOKENS[1:]:
-        is_same = tf.reduce_all(tf.shape(features[name]) == shape)
-        rules[f"{name} must have the shape of input_ids"] = is_same
-    limits = {
-        "input_ids": config.vocab_size,
-        "input_mask": 2,
-        "segment_ids": config.type_vocab_size,
-    }
-    for name, most in limits.items():
-        is_known = tf.reduce_all((features[name] >= 0) & (features[name] < most))
-        rules[f"{name} must be from 0 to {most - 1}"] = is_known
-    checks = [tf.debugging.Assert(is_met, [message]) for message, is_met in rules.items()]
-    with tf.control_dependencies(checks):
-        return {name: tf.identity(tensor) for name, tensor in features.items()}
-
-
 # --- Ids ---
 
 
 def _encoded(model: ModelWithHead, parts: set[str], *ids: tf.Tensor) -> dict[str, tf.Tensor]:
-    outputs = model.encoder(_checked(model.config, dict(zip(TOKENS, ids, strict=True))))
+    outputs = model.encoder(dict(zip(TOKENS, ids, strict=True)))
     return _embeddings(outputs, parts)
 
 
@@ -146,7 +123,7 @@ def _of_ids(model: ModelWithHead) -> Callable:
     @_signature(*_ints(*names, rank=3 if is_choice else 2))
     def outputs(*ids):
         features = dict(zip(names, ids, strict=True))
-        return dict(model(_checked(model.config, features), training=False))
+        return dict(model(features, training=False))
 
     return outputs
 
@@ -159,7 +136,7 @@ def _callable(model: ModelWithHead, parts: set[str]) -> Callable:
 
     @tf.function(autograph=False)
     def call(inputs, training=False):
-        outputs = dict(model(_checked(model.config, inputs), training=training))
+        outputs = dict(model(inputs, training=training))
         return {name: tensor for name, tensor in outputs.items() if name not in unwanted}
 
     rank = 3 if isinstance(model, heads.AlbertForMultipleChoice) else 2

@@ -15,10 +15,7 @@ from albert_tf.core.errors import UserError, first_line
 from albert_tf.model import heads
 from albert_tf.model.device import silent
 from albert_tf.model.heads import ModelWithHead
-from albert_tf.serving import comparison
 from albert_tf.serving.parts import TOKENS
-
-_NUM_TRIALS = 4
 
 
 def convert(model: ModelWithHead, length: int, quantization: str) -> bytes:
@@ -64,17 +61,6 @@ def _outputs_of(model: ModelWithHead) -> Callable[..., dict[str, tf.Tensor]]:
         f"--format=tflite is for encoders, embeddings and classifiers, not for an {type(model).__name__};"
         " export --format=saved_model"
     )
-
-
-def largest_difference(content: bytes, model: ModelWithHead, length: int) -> float:
-    """The largest difference between a file's outputs and its model's, on sequences of random tokens and lengths."""
-    rng, run, outputs_of = np.random.default_rng(0), runner(content), _outputs_of(model)
-    differences = []
-    for _ in range(_NUM_TRIALS):
-        features = comparison.random_features(model, rng, 1, length)
-        expected = {name: value.numpy() for name, value in outputs_of(**features).items()}
-        differences.append(comparison.largest_difference(run(**features), expected))
-    return float(np.max(differences))
 
 
 def runner(content: bytes, num_threads: int = 1) -> Callable[..., dict[str, np.ndarray]]:

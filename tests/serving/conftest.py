@@ -11,6 +11,7 @@ import tensorflow as tf
 from albert_tf import save_pretrained
 from albert_tf.export import export_model
 from albert_tf.model import heads
+from albert_tf.serving import onnx_model
 from albert_tf.tasks.classification.text_pairs import PairSettings, TextExample, make_pair_features
 from albert_tf.text.tokenizer import Tokenizer
 from tests.helpers import TINY, train_spm
@@ -71,6 +72,37 @@ def items_of(kind: str) -> list:
     if kind in ("pairs", "score", "labels"):
         return [{"text_a": a, "text_b": b} for a, b in zip(texts, others, strict=True)]
     return [*texts, "a [MASK] sat on [MASK].", "a\tb"] if kind == "pretrained" else texts
+
+
+def features_of(model, seed: int, batch: int, length: int) -> dict[str, np.ndarray]:
+    """Features for a model, int32 [B, L] (multiple choice: [B, C, L]); the sequences have random lengths."""
+    rng, shape = np.random.default_rng(seed), [batch, length]
+    if isinstance(model, heads.AlbertForMultipleChoice):
+        shape.insert(1, 3)
+    lengths = rng.integers(2, length + 1, [*shape[:-1], 1])
+    mask = np.arange(length) < lengths
+    features = {
+        "input_ids": rng.integers(0, model.config.vocab_size, shape) * mask,
+        "input_mask": mask,
+        "segment_ids": (np.arange(length) > lengths // 2) * mask,
+    }
+    if isinstance(model, heads.AlbertForSpanOrNone):
+        # Candidates must be allowed positions: the other positions have equal scores, so their order is undefined.
+        most = length - max(model.num_starts, model.num_ends)
+        features["p_mask"] = rng.integers(0, 2, shape) * (np.arange(length) < most)
+    return {name: array.astype(np.int32) for name, array in features.items()}
+
+
+def outputs_of(model, features, file: str = "model.onnx") -> dict[str, np.ndarray]:
+    """The model's own outputs, under their names in one of its ONNX files."""
+    if not isinstance(model, heads.AlbertForPreTraining):
+        return {name: tensor.numpy() for name, tensor in model(features).items()}
+    shape = features["input_ids"].shape
+    positions = np.broadcast_to(np.arange(shape[1]), shape)
+    outputs = model({**features, "masked_lm_positions": positions})
+    is_masked_lm = file == onnx_model.MASKED_LM
+    names = {"logits": "masked_lm_logits"} if is_masked_lm else onnx_model.PRETRAINED_OUTPUTS
+    return {name: outputs[ours].numpy() for name, ours in names.items()}
 
 
 @pytest.fixture(scope="session")

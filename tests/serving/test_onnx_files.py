@@ -1,7 +1,4 @@
-"""ONNX files: the same outputs as their model's, shared weights stored once, names, what is refused.
-
-Covers: comparison.py.
-"""
+"""ONNX files: the same outputs as their model's, shared weights stored once, names, what is refused."""
 
 import json
 
@@ -12,10 +9,11 @@ import pytest
 from albert_tf import UserError, save_pretrained
 from albert_tf.export import export_model
 from albert_tf.model import heads
-from albert_tf.serving import comparison, onnx_files, onnx_model
+from albert_tf.serving import onnx_files, onnx_model
 from albert_tf.text.tokenizer import Tokenizer
 from tests.formats.test_pretrained import CONFIGS
 from tests.helpers import ROOT, TINY, train_spm
+from tests.serving.conftest import features_of, outputs_of
 
 onnxruntime = pytest.importorskip("onnxruntime")
 
@@ -55,9 +53,8 @@ def assert_same_outputs(model, runtime=in_onnxruntime) -> None:
     for file, content in onnx_files.convert(model).items():
         run = runtime(content)
         for batch, length in SIZES:
-            rng = np.random.default_rng(length)
-            features = comparison.random_features(model, rng, batch, length)
-            expected = onnx_files.expected_outputs(model, features, file)
+            features = features_of(model, length, batch, length)
+            expected = outputs_of(model, features, file)
             found = run(onnx_model.inputs_of(features))
             assert found.keys() == expected.keys()
             for name, array in expected.items():
@@ -111,7 +108,6 @@ def test_what_has_no_values_is_left_out():
     for missing, (files, names) in outputs.items():
         contents = onnx_files.convert(model, missing)
         assert contents.keys() == files
-        assert onnx_files.largest_difference(contents, model) < TOLERANCE
         graph = onnx.load_from_string(contents["model.onnx"]).graph
         assert [output.name for output in graph.output] == names
 
@@ -137,7 +133,7 @@ def test_the_command_writes_it_with_what_it_needs(tmp_path, capfd):
     beside = {"albert_config.json", "export.json", "spiece.model"}
     assert names == {"model.onnx", "masked_lm.onnx"} | beside
     printed = capfd.readouterr()
-    assert "outputs differ from the model's by up to" in printed.out
+    assert "length 17" in printed.out
     assert not printed.err
     about = json.loads((tmp_path / "out/export.json").read_text())
     assert about["model_class"] == "AlbertForPreTraining"
@@ -169,18 +165,6 @@ def test_the_example_of_the_guide_gives_the_answer_of_the_model(kind, tmp_path, 
     ids = [[tokenizer.cls_id, *tokenizer.encode("It rains."), tokenizer.sep_id]]
     assert found["ids"] == ids[0]
     np.testing.assert_allclose(found["logits"], model({"input_ids": ids})["logits"], atol=TOLERANCE)
-
-
-def test_bad_files_are_not_written(tmp_path, monkeypatch):
-    save_pretrained(make(), tmp_path / "model", task={"max_seq_length": 11})
-    other = heads.AlbertForSequenceClassification(LABELED, seed=4)
-    convert = onnx_files.convert
-    monkeypatch.setattr(
-        onnx_files, "convert", lambda _, missing, quantization: convert(other, missing)
-    )
-    with pytest.raises(UserError, match="model.onnx: not written, as its outputs differ"):
-        export_model(str(tmp_path / "model"), str(tmp_path / "out"), format="onnx")
-    assert not (tmp_path / "out").exists()
 
 
 def test_a_missing_package_is_named_before_anything_is_read(monkeypatch, tmp_path):

@@ -5,9 +5,10 @@ import onnx
 import pytest
 
 from albert_tf.model import heads
-from albert_tf.serving import comparison, onnx_files, quantization
+from albert_tf.serving import onnx_files, quantization
 from albert_tf.serving.onnx_model import OnnxModel
 from tests.helpers import TINY
+from tests.serving.conftest import features_of, outputs_of
 
 pytest.importorskip("onnxruntime")
 
@@ -38,10 +39,9 @@ def test_every_class_in_bytes_is_close_to_the_model(name, how, most):
     config = LABELED if labeled else TINY.replace(initializer_range=0.2)
     model = heads.MODEL_CLASSES[name](config, seed=3)
     contents = onnx_files.convert(model, (), how)
-    rng = np.random.default_rng(1)
-    features = comparison.random_features(model, rng, 3, TINY.max_position_embeddings)
+    features = features_of(model, 1, 3, TINY.max_position_embeddings)
     for file, content in contents.items():
-        expected = onnx_files.expected_outputs(model, features, file)
+        expected = outputs_of(model, features, file)
         found = OnnxModel({file: content}, config).outputs(file, features)
         for key, array in found.items():
             if "top" in key:  # close scores may change places

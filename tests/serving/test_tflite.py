@@ -4,7 +4,6 @@ import json
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from albert_tf import AlbertForPreTraining, UserError, load_predictor, save_pretrained
 from albert_tf.export import export_model
@@ -36,9 +35,6 @@ def test_a_classifier(classifier):
     found = tflite.runner(content)(**features())
     assert found.keys() == {"logits"}
     np.testing.assert_allclose(found["logits"], classifier(features())["logits"], atol=1e-5)
-    assert tflite.largest_difference(content, classifier, LENGTH) < 1e-5
-    other = heads.AlbertForSequenceClassification(CLASSIFIER, seed=4)
-    assert tflite.largest_difference(content, other, LENGTH) > 0.1
 
 
 def test_an_encoder():
@@ -53,8 +49,8 @@ def test_an_encoder():
 def test_int8_is_smaller_and_near(classifier):
     whole, small = (tflite.convert(classifier, LENGTH, kind) for kind in ("none", "int8"))
     assert len(small) < 0.75 * len(whole)
-    difference = tflite.largest_difference(small, classifier, LENGTH)
-    logits = classifier(features())["logits"]
+    logits = classifier(features())["logits"].numpy()
+    difference = np.abs(tflite.runner(small)(**features())["logits"] - logits).max()
     assert 1e-4 < difference < 0.2 * np.ptp(logits)
 
 
@@ -71,7 +67,6 @@ def test_the_command_writes_it_with_what_it_needs(tmp_path, capfd, classifier, q
     assert about["task"]["max_seq_length"] == LENGTH
     assert about["quantization"] == quantization
     printed = capfd.readouterr()
-    assert "outputs differ from the model's by up to" in printed.out
     assert not printed.err
     with pytest.raises(UserError, match="model.tflite: is there already"):
         export_model(str(tmp_path / "model"), str(tmp_path / "out"), **options)
@@ -84,17 +79,6 @@ def test_another_kind_of_model_is_refused(tmp_path):
     with pytest.raises(
         UserError, match="for encoders, embeddings and classifiers, not for an AlbertForMult"
     ):
-        export_model(str(tmp_path / "model"), str(tmp_path / "out"), format="tflite")
-    assert not (tmp_path / "out").exists()
-
-
-def test_bad_conversions_are_not_written(tmp_path, classifier, monkeypatch):
-    broken = heads.AlbertForSequenceClassification(CLASSIFIER, seed=3)
-    broken.head.output_bias.assign(tf.fill([3], float("nan")))
-    save_pretrained(classifier, str(tmp_path / "model"), task={"max_seq_length": LENGTH})
-    convert = tflite.convert
-    monkeypatch.setattr(tflite, "convert", lambda _, *settings: convert(broken, *settings))
-    with pytest.raises(UserError, match="not written, as its outputs differ"):
         export_model(str(tmp_path / "model"), str(tmp_path / "out"), format="tflite")
     assert not (tmp_path / "out").exists()
 
