@@ -1,13 +1,15 @@
 """Answers of finished models: those of the runners, and line by line.
 
-Covers: score.py, serving/predictors.py, text/masked_text.py, tasks/classification/predictor.py,
+Covers: score.py, data/answer_tables.py, serving/predictors.py, text/masked_text.py, tasks/classification/predictor.py,
 tasks/pretraining/predictor.py, tasks/race/predictor.py, tasks/squad/predictor.py, tasks/tagging/predictor.py.
 """
 
+import io
 import json
 import math
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -15,13 +17,17 @@ import numpy as np
 import pandas
 import pytest
 
-from albert_tf import UserError, load_pretrained, predict, save_pretrained
+from albert_tf import UserError, load_pretrained, predict, save_pretrained, score
+from albert_tf.data import answer_tables
+from albert_tf.data.tables import read_table
 from albert_tf.export import export_model
+from albert_tf.predict import PredictSettings
 from albert_tf.serving import predictors
 from albert_tf.tasks.tagging import entities
 from albert_tf.text.masked_text import encode_masked
 from albert_tf.text.tokenizer import Tokenizer
 from tests.helpers import ROOT, TINY, WORDS, fine_tune_here, train_spm
+from tests.tasks.test_finetuning import evaluate_here
 
 
 def answers_to(folder, items, **settings) -> list[dict]:
@@ -69,9 +75,8 @@ def test_the_rows_of_a_table_in_memory_are_items(finished, task_files):
         predictor.score(["a"])
 
 
-@pytest.mark.parametrize("task", ["tsv", "labels"])
-def test_answers_in_windows_are_the_runners(task, task_flags, tmp_path, capsys):
-    runner, flags = task_flags[task]
+def test_answers_in_windows_are_the_runners(task_flags, tmp_path, capsys):
+    runner, flags = task_flags["labels"]
     flags = [*flags, "--windows", "--max_seq_length=8", f"--output_dir={tmp_path / 'run'}"]
     results = fine_tune_here(runner, *flags, "--num_train_steps=2", "--do_predict")
     assert "read in several windows of 8 tokens" in capsys.readouterr().out
@@ -157,9 +162,8 @@ def test_spans_are_the_runners(version, finished, task_files):
         assert answer["probability"] == pytest.approx(probability, abs=1e-5)
 
 
-@pytest.mark.parametrize("task", ["squad1.1", "squad2.0"])
-def test_a_checkpoint_is_used_with_the_settings_of_its_run(task, finished):
-    folder = finished(task).folder
+def test_a_checkpoint_is_used_with_the_settings_of_its_run(finished):
+    folder = finished("squad2.0").folder
     (checkpoint,) = folder.glob("checkpoints/step-*.index")
     task = predictors.load_predictor(str(checkpoint)).task_settings
     expected = {"max_seq_length": 40, "doc_stride": 13, "max_query_length": 9}
@@ -268,15 +272,15 @@ def test_scores_are_those_of_an_independent_implementation(tiny_pretrained):
             predictor.score([texts[0], wrong])
 
 
-def test_the_command_scores_lines(tiny_pretrained):
-    command = [sys.executable, "-m", "albert_tf.score"]
-    lines = '{"text": "anna saw bert ."}\n\n{"text": "carl", "id": 7}\n"a\\tb"\n'
-    command += [str(tiny_pretrained), "--input_format=json"]
-    process = subprocess.run(command, input=lines, capture_output=True, text=True, cwd=ROOT)
-    first, empty, second = map(json.loads, process.stdout.splitlines())
+def test_the_command_scores_lines(tiny_pretrained, monkeypatch, capsys):
+    lines = b'{"text": "anna saw bert ."}\n\n{"text": "carl", "id": 7}\n"a\\tb"\n'
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(lines)))
+    settings = predict.AnswerSettings(model=str(tiny_pretrained), input_format="json")
+    with pytest.raises(UserError, match="line 4: a text to score has 1 to"):
+        score.main(settings)
+    first, empty, second = map(json.loads, capsys.readouterr().out.splitlines())
     assert first["log_likelihood"] < 0 and second["id"] == 7 and second["tokens"] >= 1
     assert empty == {"log_likelihood": 0.0, "tokens": 0, "perplexity": None}
-    assert process.returncode == 1 and "line 4: a text to score has 1 to" in process.stderr
 
 
 def test_kinds_of_lines_may_be_mixed_and_padding_changes_nothing(tiny_pretrained):
@@ -341,15 +345,13 @@ def test_a_wrong_line_is_named_after_the_answers_before_it(finished):
         next(found)
 
 
-@pytest.mark.parametrize(
-    "line",
-    ["{not json", '{"text": 7}', "na\udcffve", '{"text": "\\ud800"}', '{"text": ' + "[" * 9**6],
-)
-def test_a_line_that_is_no_text_is_rejected(tiny_pretrained, line):
+def test_a_line_that_is_no_text_is_rejected(tiny_pretrained):
     predictor = predictors.load_predictor(str(tiny_pretrained))
-    with pytest.raises(UserError, match="^line 1: ") as error:
-        list(predict.answers(predictor, [line], lines_at_a_time=1, input_format="json"))
-    assert "\n" not in str(error.value)
+    lines = ["{not json", '{"text": 7}', "na\udcffve", '{"text": "\\ud800"}']
+    for line in (*lines, '{"text": ' + "[" * 9**6):
+        with pytest.raises(UserError, match="^line 1: ") as error:
+            list(predict.answers(predictor, [line], lines_at_a_time=1, input_format="json"))
+        assert "\n" not in str(error.value)
 
 
 # --- In Python
@@ -384,8 +386,7 @@ def test_a_text_costs_a_batch_of_one_of_its_length_and_no_new_graph(tiny_pretrai
     assert predictor.compute.in_graph.experimental_get_tracing_count() == 1
 
 
-@pytest.mark.parametrize("format", ["hf", "tf1"])
-@pytest.mark.parametrize("do_lower_case", [True, False])
+@pytest.mark.parametrize(("format", "do_lower_case"), [("hf", True), ("tf1", False)])
 def test_a_model_folder_gives_its_tokenizer(format, do_lower_case, tiny_pretrained, tmp_path):
     vocabulary = tiny_pretrained / "spiece.model"
     model = load_pretrained(tiny_pretrained)
@@ -418,3 +419,204 @@ def test_the_command_answers_standard_input_in_utf8(tiny_pretrained):
     assert first["id"] == "é" and {"masks", "text"} < first.keys() and [*second] == ["in_order"]
     assert process.stderr.decode() == "predict.py: line 3: not UTF-8\n"
     assert process.returncode == 1
+
+
+# --- Tables: as many answers as rows, beside the columns of the user
+
+ROWS = [
+    {"review": "anna saw bert .", "label": "mine", "id": "a/1"},
+    {"review": 'she said "no"\nand,\tleft .', "label": "", "id": "007"},
+    {"review": "", "label": "", "id": ""},
+    {"review": "anna " * 60, "label": "x", "id": "NA"},
+]
+
+
+def write(path, rows) -> str:
+    frame = pandas.DataFrame(rows)
+    if path.suffix == ".parquet":
+        frame.set_index("id").to_parquet(path)  # the index is a column of the file
+    elif path.suffix == ".jsonl":
+        frame.to_json(path, orient="records", lines=True)
+    else:
+        frame.to_csv(path, index=False)
+    return str(path)
+
+
+def predicted(model, source, target, **options) -> pandas.DataFrame:
+    predict.main(
+        PredictSettings(
+            model=str(model), input_file=str(source), output_file=str(target), **options
+        )
+    )
+    return read_table(str(target), source=str(target), empty_rows=True)
+
+
+@pytest.mark.parametrize("ending", [".csv", ".parquet"])
+def test_every_row_is_copied_with_its_answer(ending, finished, tmp_path):
+    model = finished("tsv").folder
+    source = write(tmp_path / f"in{ending}", ROWS)
+    found = predicted(model, source, tmp_path / f"out{ending}", batch_size=1)
+    assert found[["review", "label", "id"]].to_dict("records") == ROWS
+    answers = predictors.load_predictor(model).predict([row["review"] for row in ROWS])
+    assert found["predicted_label"].tolist() == [answer["label"] for answer in answers]
+    shown = [float(value) for value in found["probability"]]
+    assert shown == pytest.approx([answer["probability"] for answer in answers], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "number"),
+    [
+        ("in.csv", "review\ngood\n\nbad\n\n", 4),
+        ("in.tsv", "review\ngood\n\nbad\n", 3),
+        ("in.csv", "id,review\n1,good\n\n,\n2,bad\n\n", 4),
+        ("in.jsonl", '{"review": "good"}\n\n{"review": "bad"}\n', 3),
+        ("in.txt", "good\n\n{bad\n\n", 4),
+    ],
+)
+def test_empty_lines_are_rows(name, content, number, tmp_path):
+    (tmp_path / name).write_text(content)
+    assert len(predict.read_rows(str(tmp_path / name))) == number
+
+
+def test_no_older_answers_stay_where_a_prediction_fails(finished, tmp_path, monkeypatch):
+    target = tmp_path / "out.csv"
+    source = write(tmp_path / "in.csv", ROWS)
+    target.write_text("old")
+    monkeypatch.setattr("albert_tf.tasks.predictor.Predictor.answered", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        predicted(finished("tsv").folder, source, target)
+    assert not target.exists()
+
+
+def test_wrong_rows_and_files_are_named(finished, tmp_path, capsys):
+    model = finished("tsv").folder
+    other = write(tmp_path / "in.csv", [{"comment": "good"}])
+    with pytest.raises(
+        UserError, match=r'in.csv: row 1 .line 2.: expected a text, or {"review": ...}; got {.c'
+    ):
+        predicted(model, other, tmp_path / "out.csv")
+    found = predicted(model, other, tmp_path / "out.csv", text_columns="comment")
+    assert list(found)[:2] == ["comment", "label"]
+    for options in ({"output_file": "x.csv"}, {"input_file": other, "output_file": "x.xlsx"}):
+        with pytest.raises(UserError):
+            PredictSettings(model=str(model), **options)
+
+
+@pytest.mark.parametrize("task", ["squad2.0", "race", "tagging", "labels", "stsb"])
+def test_every_kind_of_model_answers_rows(task, finished, tmp_path):
+    text = "anna saw bert ."
+    rows = {
+        "squad2.0": {"question": "anna ?", "context": text, "answer": "hers", "more": {"a": [1]}},
+        "race": {"article": text, "question": "who _ ?", "options": ["a", "b", "c", "d"]},
+        "tagging": {"tokens": ["anna", "saw"]},
+        "labels": {"review": text},
+        "stsb": {"text_a": text, "text_b": text},
+    }
+    empty = dict.fromkeys(rows[task])
+    ending = ".jsonl" if task == "tagging" else ".csv"
+    cells = {
+        k: json.dumps(v) if isinstance(v, list) and ending == ".csv" else v
+        for k, v in rows[task].items()
+    }
+    source = write(tmp_path / f"in{ending}", [cells, empty, cells])
+    found = predicted(finished(task).folder, source, tmp_path / f"out{ending}")
+    assert len(found) == 3 and len(found.columns) > len(cells)
+    if task == "squad2.0":
+        assert found["answer"].tolist() == ["hers", "", "hers"] and "predicted_answer" in found
+
+
+def test_windows_read_long_texts_whole_in_an_export(finished, tmp_path):
+    pytest.importorskip("onnxruntime")
+    model = finished("tsv").folder
+    texts = ["anna saw bert .", " ".join(["anna saw"] * 30 + ["dora was bad ."])]
+    predictor = predictors.load_predictor(model)
+    plain = [predictor.answered([predictor.check(text)])[0] for text in texts]
+    predictor.read_in_windows(True)
+    windows = predictor.predict(texts)
+    assert plain[0] == windows[0] and plain[1] != windows[1]
+    copy = shutil.copytree(model / "model", tmp_path / "model")
+    config = json.loads((copy / "config.json").read_text())
+    config["albert_tf"]["task"]["windows"] = True
+    (copy / "config.json").write_text(json.dumps(config))
+    onnx = predictors.load_predictor(export_model(str(copy), str(tmp_path / "onnx"), format="onnx"))
+    for answer, expected in zip(onnx.predict(texts), windows, strict=True):
+        assert answer["probabilities"] == pytest.approx(expected["probabilities"], abs=1e-4)
+    with pytest.raises(UserError, match="--windows is for models that classify one text"):
+        predictors.load_predictor(finished("tagging").folder).read_in_windows(True)
+
+
+def test_a_text_is_one_text_or_two_as_the_model_was_trained(finished):
+    one, two = (predictors.load_predictor(finished(name).folder) for name in ("tsv", "stsb"))
+    assert one.predict(["anna\tsaw"]) == one.predict(["anna saw"])
+    assert one.expects == 'a text, or {"review": ...}'
+    for predictor, item in (
+        (one, {"text_a": "a", "text_b": "b"}),
+        (two, "anna"),
+        (two, {"text": "anna"}),
+        (two, {"sentence1": "anna"}),
+        (two, "a\tb\tc"),
+    ):
+        with pytest.raises(UserError, match="^expected "):
+            predictor.check(item)
+    assert len(two.predict([two.empty, {"sentence1": "a", "sentence2": ""}])) == 2
+
+
+def test_every_line_has_an_answer_and_a_flag_says_what_it_is(finished, capsys):
+    predictor = predictors.load_predictor(finished("tsv").folder)
+    lines = ["good\n", "\n", "{bad\n", " \n"]
+    assert len(list(predict.answers(predictor, lines, 3))) == 4
+    assert "line 3: begins with a brace and is read as a text" in capsys.readouterr().err
+    line = json.dumps({"review": "good", "label": "mine", "id": 7})
+    answer, _ = predict.answers(predictor, [line, ""], 3, "json")
+    assert answer["label"] == "mine" and answer["id"] == 7 and answer["predicted_label"]
+    squad = predictors.load_predictor(finished("squad1.1").folder)
+    assert [each["answer"] for each in predict.answers(squad, ["\n"], 3)] == [""]
+
+
+def test_a_lost_mask_is_an_error_and_a_cut_text_a_remark(tiny_pretrained):
+    predictor = predictors.load_predictor(tiny_pretrained, max_seq_length=16)
+    with pytest.raises(UserError, match=r"a \[MASK\] is not among the first 16 tokens of"):
+        predictor.check("anna [MASK] saw " + "bert . " * 20 + "[MASK]")
+    assert len(predictor.answered([predictor.check("[MASK] saw " + "bert . " * 20)])) == 1
+    assert "cut at --max_seq_length=16" in predictor.remarks()[0]
+
+
+def test_the_newest_predictions_are_in_one_place_with_the_rows_of_the_file(finished, tmp_path):
+    run, folder = finished("tsv"), shutil.copytree(finished("tsv").folder, tmp_path / "run")
+    flags = ["--do_train=false", "--do_eval=false", "--do_predict", f"--output_dir={folder}"]
+    usual, other = folder / "predictions" / "predictions.tsv", tmp_path / "other.parquet"
+    source = write(tmp_path / "new.csv", ROWS)
+    evaluate_here(run.runner, f"--predict_file={source}", *flags)
+    found = read_table(str(usual), source="", empty_rows=True)
+    assert found["id"].tolist() == [row["id"] for row in ROWS]
+    evaluate_here(run.runner, f"--predict_file={source}", f"--predictions_file={other}", *flags)
+    same = predicted(folder, source, tmp_path / "out.parquet")
+    wanted = pandas.read_parquet(other)
+    assert wanted.columns.tolist() == same.columns.tolist()
+    assert wanted["predicted_label"].tolist() == same["predicted_label"].tolist()
+    np.testing.assert_allclose(wanted["probability"], same["probability"], atol=1e-5)
+
+
+@pytest.mark.parametrize("ending", answer_tables.ENDINGS)
+def test_what_is_written_is_read_back_equal(ending, tmp_path):
+    texts = ['a "q"', "x\ry", "", "l\n2\tt", "é,;"]
+    frame = pandas.DataFrame({"text": texts, "n": range(5), "l": [["a"], [], None, ["b"], []]})
+    answers = [{"text": "t", "labels": ["a"], "probabilities": {"a": 0.25}}] * 5
+    path = tmp_path / f"x{ending}"
+    path.write_bytes(answer_tables.answer_table(str(path), frame, answers))
+    found = read_table(str(path), source="", empty_rows=True)
+    if ending == ".tsv":
+        texts = [" ".join(text.split()) if text else "" for text in texts]
+    assert found["text"].tolist() == texts
+    assert [int(value) for value in found["n"]] == list(range(5))
+    assert found["predicted_text"].tolist() == ["t"] * 5
+
+
+def test_names_of_answers_never_replace_those_of_the_user():
+    taken = ["label", "predicted_label"]
+    assert answer_tables.beside(["label", "score"], taken) == {
+        "label": "predicted_predicted_label",
+        "score": "score",
+    }
+    content = answer_tables.answer_table("x.jsonl", pandas.DataFrame({"a": [1]}), [{"a": 2.5}])
+    assert json.loads(content) == {"a": 1, "predicted_a": 2.5}

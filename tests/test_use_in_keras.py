@@ -2,6 +2,8 @@
 
 import os
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -79,3 +81,15 @@ def test_a_head_of_the_library_is_saved_with_what_it_has_learned(run):
     assert loaded.config.labels == ("bad", "fair", "good")
     for name, variable in loaded.named_variables().items():
         np.testing.assert_array_equal(variable, values["classifier"].named_variables()[name])
+
+
+def test_a_new_process_loads_what_keras_saved_after_import_albert_tf(run):
+    code = "import albert_tf, tf_keras; print(tf_keras.models.load_model('runs/best.keras').name)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=run[1],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.strip() == run[0]["model"].name, done.stderr

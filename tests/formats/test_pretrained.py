@@ -46,6 +46,19 @@ def test_a_saved_model_is_loaded_with_the_same_values(tmp_path, format, changes)
     np.testing.assert_array_equal(loaded(features)["masked_lm_logits"], expected)
 
 
+@pytest.mark.parametrize("name", ["num_labels", "num_classes"])
+def test_a_pretrained_encoder_gets_a_new_head(tmp_path, name):
+    source = AlbertForPreTraining(TINY, seed=1)
+    save_pretrained(source, tmp_path / "source")
+    model = load_pretrained(tmp_path / "source", **{name: 3})
+    assert type(model) is heads.AlbertForSequenceClassification
+    for variable, expected in source.encoder.named_variables().items():
+        np.testing.assert_array_equal(model.encoder.named_variables()[variable], expected)
+    save_pretrained(model, tmp_path / "mine")
+    assert_same_model(model, load_pretrained(tmp_path / "mine"))
+    assert model.config.labels == ("LABEL_0", "LABEL_1", "LABEL_2")
+
+
 def test_missing_heads_are_reported_not_rejected(tmp_path):
     source = AlbertForPreTraining(TINY, seed=1)
     save_pretrained(source, tmp_path)

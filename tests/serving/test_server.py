@@ -126,6 +126,8 @@ def test_the_open_inference_protocol_has_the_same_answers(kind, sources):
     expected = predictor.predict([item.get("texts", item) for item in items])
     with running(predictor) as send:
         status, answer = send("/v2/models/tiny/infer", {"id": "7", "inputs": inputs})
+        shapes = {one["name"]: one["shape"] for one in send("/v2/models/tiny")[1]["inputs"]}
+    assert shapes.get("options") == ([-1, 4] if kind == "choices" else None)
     assert (status, answer["id"], answer["model_name"]) == (200, "7", "tiny")
     found = {one["name"]: one for one in answer["outputs"]}
     key = {"pairs": "label", "choices": "answer", "labels": "labels", "tags": "entities"}[kind]
@@ -186,6 +188,8 @@ def test_states_and_metrics(send):
     for path in ("/v1/models/tiny", "/v2/models/tiny/ready", "/v2/health/ready"):
         status, answer = send(path)
         assert status == 200 and answer["ready"]
+    _, about = send("/v2/models/tiny")
+    assert about["inputs"] == [{"name": "text", "datatype": "BYTES", "shape": [-1]}]
     send("/v1/models/tiny:predict", {"instances": ["the cat"]})
     _, text = send("/metrics")
     counts = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
