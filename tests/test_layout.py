@@ -122,21 +122,6 @@ def test_needs_no_tensorflow(module):
             new |= set(names) & MODULES.keys() - reached
 
 
-def test_only_the_flags_module_knows_flags():
-    for name, names in IMPORTS.items():
-        if name.startswith("albert_tf."):
-            uses_flags = any(other.startswith("absl.flags") for other in names)
-            assert uses_flags == (name == "albert_tf.core.flags"), name
-
-
-def test_the_scripts_of_a_checkout_only_start_a_program():
-    scripts = [*ROOT.glob("run_*.py"), *ROOT.glob("data_prep/*.py")]
-    assert len(scripts) > 5
-    for path in scripts:
-        kinds = {type(node) for node in ast.parse(path.read_text()).body}
-        assert kinds <= {ast.Expr, ast.Import, ast.ImportFrom, ast.Assign, ast.If}, path
-
-
 def functions(tree: ast.AST):
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
     return (node for node in ast.walk(tree) if isinstance(node, kinds))

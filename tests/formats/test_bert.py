@@ -1,7 +1,6 @@
 """BERTs: folders of Hugging Face are read, and written, as an ALBERT with E = D that shares nothing."""
 
 import json
-import pathlib
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ from albert_tf.export import export_model
 from albert_tf.formats import pretrained
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.heads import AlbertForPreTraining
-from albert_tf.serving import tflite
 from albert_tf.text.tokenizer import Tokenizer
 from tests.helpers import WORDS, fine_tune_here
 
@@ -190,16 +188,12 @@ def test_a_model_of_this_shape_that_learned_the_order_still_says_so(folder):
     assert pretrained.load_pretrained(folder).config.sentence_task == "nsp"
 
 
-@pytest.mark.parametrize("form", ["onnx", "int8", "saved_model", "tflite"])
-def test_exports_of_a_bert_give_its_vectors(bert, tmp_path, form):
-    format = {"int8": "onnx"}.get(form, form)
-    quantization = "int8" if form == "int8" else "none"
-    path = export_model(
-        str(bert), str(tmp_path), format=format, quantization=quantization, max_seq_length=16
-    )
+@pytest.mark.parametrize("format", ["onnx", "saved_model"])
+def test_exports_of_a_bert_give_its_vectors(bert, tmp_path, format):
+    path = export_model(str(bert), str(tmp_path), format=format, max_seq_length=16)
     predictor = load_predictor(bert)
     expected = predictor.embed(TEXTS)
-    if form == "saved_model":
+    if format == "saved_model":
         signatures = tf.saved_model.load(path).signatures
         found = signatures["embed"](texts=tf.constant(TEXTS))["mean_embedding"].numpy()
         answer = signatures["sentence_order"](
@@ -207,16 +201,9 @@ def test_exports_of_a_bert_give_its_vectors(bert, tmp_path, form):
         )
         (pair,) = predictor.predict(["\t".join(TEXTS[:2])])
         assert float(answer["is_next"][0]) == pytest.approx(pair["is_next"], abs=1e-5)
-    elif form == "tflite":
-        run, ids = tflite.runner(pathlib.Path(path).read_bytes()), np.zeros([1, 16], np.int32)
-        row = [2, *predictor.tokenizer.encode(TEXTS[0]), 3]
-        ids[0, : len(row)] = row
-        outputs = run(input_ids=ids, input_mask=np.sign(ids), segment_ids=0 * ids)
-        found, expected = outputs["sequence_output"][:, : len(row)].mean(axis=1), expected[:1]
     else:
         found = load_predictor(path).embed(TEXTS)
-    error = 0.05 * np.abs(expected).max() if form == "int8" else 1e-5
-    np.testing.assert_allclose(found, expected, rtol=0, atol=error)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
 
 
 def test_a_bert_is_converted_and_stays_one(bert, tmp_path):
@@ -233,17 +220,11 @@ def test_a_bert_is_converted_and_stays_one(bert, tmp_path):
     assert predictors[1].predict(["\t".join(TEXTS[:2])])[0].keys() == {"is_next"}
 
 
-@pytest.mark.parametrize(
-    ("task", "architecture"),
-    [
-        ("tsv", "BertForSequenceClassification"),
-        ("tagging", "BertForTokenClassification"),
-        ("squad1.1", "BertForQuestionAnswering"),
-    ],
-)
-def test_a_bert_is_fine_tuned(bert, task_flags, tmp_path, task, architecture):
-    runner, flags = task_flags[task]
+def test_a_bert_is_fine_tuned(bert, task_flags, tmp_path):
+    runner, flags = task_flags["squad1.1"]
     changes = [f"--init_checkpoint={bert}", "--num_train_steps=2", f"--output_dir={tmp_path}"]
     fine_tune_here(runner, *flags, *changes)
     config = json.loads((tmp_path / "model" / "config.json").read_text())
-    assert config["architectures"] == [architecture] and config["model_type"] == "bert"
+    assert (
+        config["architectures"] == ["BertForQuestionAnswering"] and config["model_type"] == "bert"
+    )

@@ -94,8 +94,10 @@ def losses_and_gradients(model, features) -> tuple[dict, dict]:
     }
 
 
-@pytest.mark.parametrize("embedding_size", [TINY.embedding_size, TINY.hidden_size])
-@pytest.mark.parametrize("sharing", SHARING_STRATEGIES)
+@pytest.mark.parametrize(
+    ("sharing", "embedding_size"),
+    list(zip(SHARING_STRATEGIES, [TINY.embedding_size, TINY.hidden_size] * 2, strict=True)),
+)
 def test_losses_and_gradients_equal_those_of_single_examples(single, rows, sharing, embedding_size):
     model = model_of(share_parameters=sharing, embedding_size=embedding_size)
     losses, gradients = losses_and_gradients(model, single)

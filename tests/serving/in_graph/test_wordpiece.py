@@ -48,10 +48,9 @@ def test_ids_equal_python(tokenizer, graph):
     assert encoded(graph, []) == []
 
 
-@pytest.mark.parametrize("stride", [pytest.param(1, marks=pytest.mark.slow), 29])
-def test_every_character_equals_python(tokenizer, graph, stride):
+def test_every_character_equals_python(tokenizer, graph):
     """All code points but those that are too new for one of the Unicode tables."""
-    chars = assigned_characters()[::stride]
+    chars = assigned_characters()[::7]
     texts = [f"σ{char}a{char}的" for char in chars]
     different = [
         ord(char)
