@@ -133,14 +133,8 @@ def main(settings: PredictSettings) -> None:
 
 
 def read_rows(path: str, text_columns: str = "") -> "pandas.DataFrame":
-    """The rows of --input_file; a text file is one column, `text`."""
+    """The rows of --input_file."""
     source = f"--input_file={path}"
-    if path.lower().endswith(".txt"):
-        import pandas
-
-        lines = tables.read_lines(path, source, empty_rows=True)
-        rows = [f"line {number}" for number in range(1, len(lines) + 1)]
-        return pandas.DataFrame({"text": lines}, index=rows)
     if not tables.is_table(path):
         raise UserError(f"{source}: expected {', '.join(tables.ENDINGS)} or .txt")
     frame = tables.read_table(path, source=source, empty_rows=True)
@@ -209,16 +203,12 @@ def answers(
 ) -> Iterator[dict[str, Any]]:
     """An answer to each line, in their order; lines before a wrong one are answered before the error."""
     numbered = enumerate(lines, start=1)
-    used, is_told = input_format or predictor.line_format, bool(input_format)
+    used = input_format or predictor.line_format
     while chunk := list(itertools.islice(numbered, lines_at_a_time)):
         items, examples, line_error = [], [], None
         for number, line in chunk:
             try:
                 item = parse(line.rstrip("\r\n"), used) if line.strip() else predictor.empty
-                if not is_told and used == "text" and line.lstrip().startswith("{"):
-                    is_told = True
-                    hint = "is read as a text; --input_format=json reads objects"
-                    print(f"line {number}: begins with a brace and {hint}", file=sys.stderr)
                 examples.append(predictor.check(item))
             except UserError as error:
                 line_error = UserError(f"line {number}: {error}")

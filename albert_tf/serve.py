@@ -48,7 +48,7 @@ def main(limits: LimitSettings, settings: ServeSettings) -> None:
     print(f"loading {settings.model}", file=sys.stderr, flush=True)
     predictor = dataclasses.replace(settings, model=path).load_predictor()
     routes = Routes(predictor, os.path.basename(os.path.abspath(settings.model)), limits)
-    config = uvicorn.Config(routes.app, timeout_keep_alive=limits.idle_seconds, log_level="warning")
+    config = uvicorn.Config(routes.app, log_level="warning")
     config.limit_concurrency = limits.max_connections
     print(f"http://{host}:{listening.getsockname()[1]}/", flush=True)
     uvicorn.Server(config).run(sockets=[listening])

@@ -89,8 +89,6 @@ def read_arrays(prefix: str, num_heads: int | None = None) -> dict[str, np.ndarr
                 reason = f"num_attention_heads is {num_heads}, but {known} is {list(array.shape)}"
                 raise UserError(f"{prefix}: {reason}")
             name = _NAMES.get(known, key.removeprefix("bert/"))
-            if name in arrays:
-                raise UserError(f"{prefix}: contains more than one variable {known}")
             arrays[name] = as_matrix(name, array.astype(np.float32))
     if _NAMES["word_embeddings/embeddings"] not in arrays:
         reason = "is not an AlbertEncoder of the TF Model Garden: it has no word embeddings"

@@ -21,8 +21,6 @@ from albert_tf.model.pooling import POOLINGS
 
 MODULES, SETTINGS = "modules.json", "sentence_bert_config.json"
 _ABOUT = "config_sentence_transformers.json"
-# Patterns of the files that are read, besides those of the Hugging Face layout.
-FILES = (MODULES, SETTINGS, _ABOUT, "*_Pooling/config.json", "*_Dense/*")
 _PREFIX = "sentence_transformers.models."  # version 6 writes other names, and reads these, too
 _ORDER = re.compile("Transformer Pooling( Dense)?( Normalize)?")
 _ACTIVATIONS = {

@@ -22,10 +22,6 @@ from albert_tf.model.config import MODEL_SIZES, AlbertConfig
 
 GRAPH, VARIABLES = "saved_model.pb", "variables/variables"
 
-_TANH_FORM = np.float32(
-    0.044715
-).tobytes()  # of gelu; no other part of a graph contains this number
-
 # Field -> the variable, and the axis of it, that have this size.
 _BLOCK = "bert/encoder/transformer/group_0/inner_group_0/"
 _SIZES = {
@@ -58,14 +54,14 @@ def read(folder: str) -> Weights:
     else:
         variables = tf1.read_arrays(prefix)
         arrays = {name.removeprefix("module/"): array for name, array in variables.items()}
-    config = _config(folder, arrays, graph)
+    config = _config(folder, arrays)
     # Modules of the Garden with a SentencePiece model lower-case (lab/tools/export_tfhub_lib.py).
     do_lower_case = True if is_garden else _do_lower_case(graph, folder)
     vocabulary = only_vocabulary(assets)
     return Weights(folder, config, arrays, vocabulary=vocabulary, do_lower_case=do_lower_case)
 
 
-def _config(folder: str, arrays: Mapping[str, np.ndarray], graph: bytes) -> AlbertConfig:
+def _config(folder: str, arrays: Mapping[str, np.ndarray]) -> AlbertConfig:
     for path in (os.path.join(folder, tf1.CONFIG), os.path.join(folder, ASSETS, tf1.CONFIG)):
         if files.exists(path):
             return read_config(path)
@@ -73,7 +69,7 @@ def _config(folder: str, arrays: Mapping[str, np.ndarray], graph: bytes) -> Albe
         raise UserError(f"{folder}: is not an ALBERT: it has no variable {missing[0]}")
     seen = {field: arrays[name].shape[axis] for field, (name, axis) in _SIZES.items()}
     for size in MODEL_SIZES.values():
-        if all(size[name] == seen[name] for name in _RELEASED) and _TANH_FORM in graph:
+        if all(size[name] == seen[name] for name in _RELEASED):
             dropout = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), 0.0)
             return AlbertConfig(**{**size, **seen, **dropout})
     raise UserError(f"{folder}: is not a released size; put its {tf1.CONFIG} into the folder")

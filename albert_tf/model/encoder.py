@@ -202,6 +202,11 @@ class SavableModel(tf_keras.Model):
         super().__init_subclass__(**options)
         tf_keras.utils.register_keras_serializable("albert_tf")(cls)  # load_model finds it
 
+    @tf.autograph.experimental.do_not_convert
+    def __call__(self, inputs, *args, **kwargs):
+        """See `call`; inputs are checked before Keras sees them."""
+        return super().__call__(checked_inputs(inputs, self.config), *args, **kwargs)
+
     def get_config(self):
         """The arguments of the constructor; the values of the variables are saved apart."""
         return {
@@ -264,11 +269,6 @@ class AlbertEncoder(SavableModel):
         num_groups = 1 + max(map(group_of_layer, range(self.config.num_hidden_layers)))
         inner_groups = range(self.config.inner_group_num)
         return [[block(group, inner) for inner in inner_groups] for group in range(num_groups)]
-
-    @tf.autograph.experimental.do_not_convert
-    def __call__(self, inputs, *args, **kwargs):
-        """See `call`; inputs are checked before Keras sees them."""
-        return super().__call__(checked_inputs(inputs, self.config), *args, **kwargs)
 
     def call(
         self,

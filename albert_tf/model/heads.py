@@ -22,7 +22,6 @@ from albert_tf.model.encoder import (
     prefixed,
     training_seed,
 )
-from albert_tf.model.inputs import checked_inputs
 from albert_tf.model.pooling import POOLINGS
 
 
@@ -129,13 +128,10 @@ class ModelWithHead(SavableModel):
         self._build_head(Initializers(config, seed + 1))
         self.built = True
 
-    @tf.autograph.experimental.do_not_convert
-    def __call__(self, inputs, *args, **kwargs):
-        """See `call`; inputs are checked before Keras sees them."""
-        return super().__call__(checked_inputs(inputs, self.config), *args, **kwargs)
-
     def _build_head(self, initializers: Initializers) -> None:
-        raise NotImplementedError
+        """By default, a score for each label."""
+        config, rate = self.config, self.config.classifier_dropout_prob
+        self.head = ScoreHead(config, len(config.labels), rate, initializers)
 
     def _head_layers(self) -> dict[str, tf_keras.layers.Layer]:
         """The layers of the head by the prefix of their variables' released names."""
@@ -208,10 +204,6 @@ class AlbertForSequenceClassification(ModelWithHead):
     hf_architecture = "AlbertForSequenceClassification"
     pipeline_tag = "text-classification"
 
-    def _build_head(self, initializers):
-        config, rate = self.config, self.config.classifier_dropout_prob
-        self.head = ScoreHead(config, len(config.labels), rate, initializers)
-
     def call(self, inputs, training=False, seed=None):
         """`logits` [B, C] float32; arguments: see `AlbertForPreTraining.call`."""
         return _outputs_of_layers(self, inputs, training, seed)
@@ -230,10 +222,6 @@ class AlbertForTokenClassification(ModelWithHead):
     hf_architecture = "AlbertForTokenClassification"
     pipeline_tag = "token-classification"
     uses_pooler = False
-
-    def _build_head(self, initializers):
-        config, rate = self.config, self.config.classifier_dropout_prob
-        self.head = ScoreHead(config, len(config.labels), rate, initializers)
 
     def call(self, inputs, training=False, seed=None):
         """`logits` [B, L, C] float32; arguments: see `AlbertEncoder.call`."""

@@ -30,7 +30,6 @@ from albert_tf.serving.parts import parts_without
 
 OPSET, IR_VERSION = 20, 9  # the first opset with Gelu, and the version of the format from its time
 _IN_BYTES = ("kernel", "word_embeddings")  # names of the weights that can be stored as bytes
-_MOST_BYTES = 2**31 - 2**20  # of the weights: a file must be smaller than 2 GiB
 
 
 def convert(
@@ -147,12 +146,6 @@ class _Graph:
 
     def content(self, inputs: Mapping[str, Sequence[str]]) -> bytes:
         """The file of this graph."""
-        num_bytes = sum(len(constant.raw_data) for constant in self._constants.values())
-        if num_bytes > _MOST_BYTES:
-            raise UserError(
-                f"an ONNX file contains at most 2 GiB, and the weights have {num_bytes / 2**30:.1f} GiB; export"
-                " --format=saved_model"
-            )
         for node in self._nodes:
             for names in (node.input, node.output):
                 names[:] = [self._renamed.get(name, name) for name in names]

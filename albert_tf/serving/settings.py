@@ -74,7 +74,6 @@ class LimitSettings(Settings):
     )
     max_request_bytes: int = setting(1 << 20, "Maximum size of a request.", minimum=1)
     max_instances: int = setting(64, "Maximum number of texts in a request.", minimum=1)
-    idle_seconds: int = setting(10, "Maximum time between two requests of a connection.", minimum=1)
     answer_seconds: float = setting(
         30.0, "Maximum time that a request waits for its answer.", minimum=0.1
     )

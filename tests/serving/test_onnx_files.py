@@ -112,14 +112,6 @@ def test_what_has_no_values_is_left_out():
         assert [output.name for output in graph.output] == names
 
 
-def test_weights_that_do_not_fit_are_one_line(monkeypatch):
-    monkeypatch.setattr(onnx_files, "_MOST_BYTES", 1000)
-    with pytest.raises(
-        UserError, match="an ONNX file contains at most 2 GiB, and the weights have"
-    ):
-        onnx_files.convert(make())
-
-
 # --- The command ---
 
 
