@@ -194,7 +194,7 @@ class Documents(NamedTuple):
     document_offsets: np.ndarray  # int64 [documents + 1], the first sentence of each, and the end
 
 
-def plan_pairs(documents: Documents, rule: PairRule, seed: np.uint64) -> tuple[np.ndarray, int]:
+def plan_pairs(documents: Documents, rule: PairRule, seed: np.uint64) -> np.ndarray:
     """The pairs of one pass through some documents.
 
     Each document is cut into chunks of whole sentences that reach the target length: `rule.max_tokens` or, with
@@ -204,30 +204,28 @@ def plan_pairs(documents: Documents, rule: PairRule, seed: np.uint64) -> tuple[n
     again.
 
     Returns:
-      The pairs, int64 [pairs, 5], in the order of the text, where A and B may still be too long together; and how many
-      sentences of a single word could not be split.
+      The pairs, int64 [pairs, 5], in the order of the text, where A and B may still be too long together.
 
     Source: create_pretraining_data.py:256-385.
     """
     num_sentences = documents.sentence_offsets.size - 1  # every pair uses at least one
     pairs = np.empty((num_sentences, 5), np.int64)
-    count, num_dropped = _plan_documents(documents, rule, np.uint64(seed), pairs)
-    return pairs[:count], num_dropped
+    count = _plan_documents(documents, rule, np.uint64(seed), pairs)
+    return pairs[:count]
 
 
 @numba.njit(cache=True)
 def _plan_documents(documents, rule, seed, pairs):
-    count, num_dropped = 0, 0
+    count = 0
     for document in range(documents.document_offsets.size - 1):
         document_seed = combine(seed, document)
-        count, dropped = _plan_document(documents, document, rule, document_seed, pairs, count)
-        num_dropped += dropped
-    return count, num_dropped
+        count = _plan_document(documents, document, rule, document_seed, pairs, count)
+    return count
 
 
 @numba.njit(cache=True)
 def _plan_document(documents, document, rule, seed, pairs, count):
-    """Appends a document's pairs to the `count` pairs; returns their new number, and that of dropped sentences."""
+    """Appends a document's pairs to the `count` pairs; returns their new number."""
     offsets = documents.sentence_offsets
     chunk = documents.document_offsets[document]
     end = documents.document_offsets[document + 1]
@@ -235,7 +233,6 @@ def _plan_document(documents, document, rule, seed, pairs, count):
     target = rule.max_tokens
     if uniform(state) < rule.short_seq_prob:
         target = 2 + below(state, rule.max_tokens - 1)
-    num_dropped = 0
     sentence = chunk
     while sentence < end:
         sentence += 1
@@ -250,10 +247,8 @@ def _plan_document(documents, document, rule, seed, pairs, count):
             count += 1
         elif _pair_of_sentence(documents, document, chunk, target, rule, state, pair):
             count += 1
-        else:
-            num_dropped += 1
         chunk = sentence
-    return count, num_dropped
+    return count
 
 
 @numba.njit(cache=True)

@@ -50,17 +50,6 @@ class RecordSet:
         """The features of pretraining records, as they are parsed."""
         return self.format.schema(self.metadata)
 
-    def require_vocabulary(self, flag: str, sha256: str, vocabulary: str, owner: str) -> None:
-        """Raises a UserError if the records were made with another vocabulary than the model's.
-
-        Its file is `vocabulary`; `owner` is the flag or word that stands for the model.
-        """
-        if self.metadata.get("spm_sha256", sha256) != sha256:
-            raise UserError(
-                f"--{flag}: the records were made with another vocabulary than {vocabulary}, that of"
-                f" {owner}; make them with it, or give another checkpoint"
-            )
-
 
 def find_pretraining_records(patterns: str, flag: str) -> RecordSet:
     """As `find_records`, for pretraining records; without metadata, the first record tells their lengths."""

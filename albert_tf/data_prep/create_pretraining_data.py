@@ -30,7 +30,6 @@ from albert_tf.data_prep.pretraining.settings import (
 # A count that the summary mentions if it is not 0 -> the note on it.
 _NOTES = {
     "single_sentence_documents": "{:,} documents are a single sentence (--single_segment)",
-    "dropped_sentences": "{:,} times a sentence of a single word could not be split, and was dropped",
     "invalid_utf8_lines": "{:,} lines were not UTF-8",
 }
 

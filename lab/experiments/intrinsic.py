@@ -44,7 +44,8 @@ def load(
     if weights.vocabulary:
         known = Tokenizer.from_file(weights.vocabulary).sha256
         record_set = find_pretraining_records(os.path.join(intrinsic_dir, "none"), "intrinsic_dir")
-        record_set.require_vocabulary("intrinsic_dir", known, weights.vocabulary, "the model")
+        if record_set.metadata.get("spm_sha256", known) != known:
+            raise UserError(f"--intrinsic_dir: has another vocabulary than {path}; make it again")
     model, report = build_model(weights)
     if not isinstance(model, AlbertForPreTraining):
         raise UserError(

@@ -193,8 +193,9 @@ def store_block(job: Job, block: Block) -> dict[str, Any]:
         raise UserError(corpus.not_utf8(_place_of(*text.invalid_lines[0])))
     documents = as_documents(job.tokenizer, text.sentences, text.documents)
     numbers = range(job.settings.dupe_factor)
-    passes = [plan_pass(job, documents, block.number, number) for number in numbers]
-    all_pairs = [pairs.astype(np.int32) for pairs, _ in passes]
+    all_pairs = [
+        plan_pass(job, documents, block.number, number).astype(np.int32) for number in numbers
+    ]
     sentences_of_documents = np.diff(documents.document_offsets)
     counts = {
         "blocks": 1,
@@ -204,7 +205,6 @@ def store_block(job: Job, block: Block) -> dict[str, Any]:
         "sentences": len(documents.sentence_offsets) - 1,
         "tokens": len(documents.ids),
         "examples": sum(map(len, all_pairs)),
-        "dropped_sentences": sum(num_dropped for _, num_dropped in passes),
         "invalid_utf8_lines": len(text.invalid_lines),
     }
     with writing(job, path, counts) as file:
@@ -263,7 +263,7 @@ def as_documents(
     )
 
 
-def plan_pass(job: Job, documents: Documents, block: int, number: int) -> tuple[np.ndarray, int]:
-    """The pairs of one pass through a block, and how many sentences it dropped (`plan_pairs`)."""
+def plan_pass(job: Job, documents: Documents, block: int, number: int) -> np.ndarray:
+    """The pairs of one pass through a block."""
     seed = combine_seeds(job.settings.random_seed, number, block)
     return plan_pairs(documents, job.pair_rule, seed)

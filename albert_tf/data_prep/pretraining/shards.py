@@ -37,7 +37,7 @@ BATCH_RECORDS = 256  # made and encoded together: about 1 MB
 def compile_functions(job: Job) -> None:
     """Makes the vocabulary's tables and compiles all functions, so that worker processes need not do it again."""
     documents = as_documents(job.tokenizer, [], [])
-    pairs, _ = plan_pass(job, documents, 0, 0)
+    pairs = plan_pass(job, documents, 0, 0)
     seeds = seeds_of(combine_seeds(0, 0), np.arange(len(pairs)))
     order = shuffled(len(pairs), combine_seeds(0, 0))
     _encode(job, documents.ids, pairs, seeds[order], np.ones(len(pairs), np.int64))
