@@ -10,7 +10,6 @@ about 2 GB).
 
 import dataclasses
 import io
-import re
 import time
 from collections.abc import Iterator, Sequence
 
@@ -31,8 +30,6 @@ CONTROL_SYMBOLS = ("[CLS]", "[SEP]", "[MASK]")
 USER_DEFINED_SYMBOLS = ("(", ")", '"', "-", ".", "–", "£", "€")
 FIRST_TOKENS = META_TOKENS + CONTROL_SYMBOLS + USER_DEFINED_SYMBOLS
 
-# The trainer leaves out longer sentences; this limit is its default and the released model's value.
-MAX_SENTENCE_BYTES = 4192
 # The trainer adds up its counts by thread: a fixed number of threads gives the same result on every machine.
 NUM_THREADS = 16
 
@@ -89,27 +86,24 @@ def main(settings: TrainSettings) -> None:
 def _sentences(
     paths: Sequence[str], reader: corpus.LineReader, settings: TrainSettings
 ) -> Iterator[str]:
-    """The sentences of the corpus, cleaned, except those that the trainer would leave out."""
-    num_sentences = num_long = 0
+    """The sentences of the corpus, cleaned."""
+    num_sentences = 0
     with corpus.show_progress(PROGRAM, corpus.total_bytes(paths), "B") as progress:
         for path in paths:
             for line in reader.read(path):
                 progress.update(reader.num_bytes - progress.n)
                 if line and not line.isspace():
                     num_sentences += 1
-                    text = clean_text(line, **settings.cleaning)
-                    if len(text.encode()) <= MAX_SENTENCE_BYTES:
-                        yield text
-                    else:
-                        num_long += 1
+                    yield clean_text(line, **settings.cleaning)
     if not num_sentences:
         raise UserError(f"--input_file={settings.input_file}: no sentence there, only blank lines")
-    long = f"{num_long:,} above {MAX_SENTENCE_BYTES:,} bytes left out"
-    corpus.print_note(PROGRAM, f"training on {num_sentences:,} sentences ({long})")
+    corpus.print_note(PROGRAM, f"training on {num_sentences:,} sentences")
 
 
 def train(sentences: Iterator[str], settings: TrainSettings) -> bytes:
     """Trains a model on cleaned sentences as the released one was trained; returns the content of its file.
+
+    Sentences of more than 4,192 bytes are left out, by default of the trainer as for the released model.
 
     Raises:
       UserError: the corpus is too small for this vocabulary size, or has more characters than the vocabulary can hold.
@@ -131,7 +125,6 @@ def train(sentences: Iterator[str], settings: TrainSettings) -> bytes:
             eos_id=-1,
             control_symbols=list(CONTROL_SYMBOLS),
             user_defined_symbols=list(USER_DEFINED_SYMBOLS),
-            max_sentence_length=MAX_SENTENCE_BYTES,
             num_threads=NUM_THREADS,
             input_sentence_size=settings.input_sentence_size,
             shuffle_input_sentence=True,  # sampled at random; a smaller corpus stays in its order
@@ -140,7 +133,9 @@ def train(sentences: Iterator[str], settings: TrainSettings) -> bytes:
     except RuntimeError as error:
         if reading_errors:
             raise reading_errors[0] from None
-        raise _explain(str(error), settings) from None
+        # Its message names the file and line of its code first.
+        reason = " ".join(str(error).rpartition("] ")[2].split())
+        raise UserError(f"--vocab_size={settings.vocab_size}: {reason}") from None
     return model.getvalue()
 
 
@@ -151,22 +146,6 @@ def _remember_error(sentences: Iterator[str], errors: list[Exception]) -> Iterat
     except Exception as error:
         errors.append(error)
         raise
-
-
-def _explain(message: str, settings: TrainSettings) -> UserError:
-    """Converts the trainer's error to one line that names the flag."""
-    wanted = f"--vocab_size={settings.vocab_size}"
-    if match := re.search(r"too high \(\d+\).*?<= (\d+)", message, re.DOTALL):
-        return UserError(
-            f"{wanted}: the corpus is too small for so many tokens; it gives at most {match[1]};"
-            " choose fewer, for example 8000 for 20 MB of text"
-        )
-    if match := re.search(r"required_chars\. \d+ vs (\d+)", message):
-        return UserError(
-            f"{wanted} is too small: special tokens and single characters alone are {match[1]};"
-            " raise it, or lower --character_coverage"
-        )
-    return UserError(f"SentencePiece cannot train on this corpus: {' '.join(message.split())}")
 
 
 def run() -> None:
