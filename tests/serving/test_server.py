@@ -27,21 +27,27 @@ from tests.serving.conftest import items_of
 
 
 @contextlib.contextmanager
-def running(predictor, **limits):
-    """A function that sends requests to a server: path, content -> status, answer."""
+def serving(predictor, **limits):
+    """The address of a server."""
     app = Routes(predictor, "tiny", LimitSettings(**limits)).app
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="critical"))
     thread = threading.Thread(target=server.run)
     thread.start()
     while not server.started:
         time.sleep(0.01)
-    url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     try:
-        yield lambda path, content=None: ask(url + path, content)
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     finally:
         server.should_exit = True
         thread.join(timeout=20)
         assert not thread.is_alive()
+
+
+@contextlib.contextmanager
+def running(predictor, **limits):
+    """A function that sends requests to a server: path, content -> status, answer."""
+    with serving(predictor, **limits) as url:
+        yield lambda path, content=None: ask(url + path, content)
 
 
 def ask(url: str, content=None):
