@@ -3,11 +3,10 @@
 from albert_tf.tasks.classification import glue, tsv
 from albert_tf.tasks.classification.settings import ClassifierConfig
 from albert_tf.tasks.classification.text_pairs import (
+    PairSettings,
     TextExample,
-    TextFeatureSettings,
-    make_text_features,
+    make_pair_features,
 )
-from albert_tf.tasks.sequences import share_of_them
 from albert_tf.tasks.source import FILE_FLAGS, OFFICIAL_SPLITS, Source
 
 
@@ -15,7 +14,7 @@ class TextSource(Source):
     """A GLUE task (its row of the table is `glue`), or a user's own files; items are `TextExample`s."""
 
     config: ClassifierConfig
-    feature_function = (make_text_features, TextFeatureSettings)
+    feature_function = (make_pair_features, PairSettings)
 
     def __init__(self, config: ClassifierConfig):
         super().__init__(config)
@@ -72,15 +71,6 @@ class TextSource(Source):
         """See `Source`; it also says how to read all of the texts."""
         lines, limit = super().length_report(table), self.config.max_seq_length
         lengths = table.uncut_lengths["max_seq_length"]
-        num_longer = int((lengths > limit).sum())
-        if not num_longer:
+        if not (lengths > limit).any():
             return lines
-        if self.config.windows:
-            share = share_of_them(num_longer, len(lengths))
-            return [f"{len(lengths):,} texts, {share} read in several windows of {limit} tokens"]
-        advice = (
-            f"--max_seq_length={max(lengths)} reads them whole, if the model has as many positions"
-        )
-        if self.glue is None and len(self.config.text_column_names) == 1:
-            advice += ", and --windows reads them in parts"
-        return [*lines, advice]
+        return [*lines, f"--max_seq_length={max(lengths)} reads them whole, if the model allows it"]
