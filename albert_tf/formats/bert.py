@@ -16,6 +16,10 @@ from albert_tf.model.config import AlbertConfig
 MODEL_TYPE = "bert"
 # Values of its configuration that have another meaning than here; anything else is another architecture.
 _EXPECTED = {"is_decoder": False, "add_cross_attention": False}
+# Those of BertConfig in transformers, where an ALBERT has others.
+_DEFAULTS = {"type_vocab_size": 2, "sentence_task": "nsp"} | dict.fromkeys(
+    ("hidden_dropout_prob", "attention_probs_dropout_prob"), 0.1
+)
 # Sizes that no BERT's file has.
 _OWN_SIZES = ("embedding_size", "num_hidden_groups", "inner_group_num", "share_parameters")
 
@@ -73,12 +77,12 @@ def with_albert_sizes(values: Mapping[str, Any], source: str) -> dict[str, Any]:
             raise UserError(
                 f"{source}: {name} is {shortened(value)}, expected {expected}: it is no encoder"
             )
-    if rate := values.get("classifier_dropout"):
-        values = {**values, "classifier_dropout_prob": rate}
     layers = values.get("num_hidden_layers")
+    values = {**_DEFAULTS, **values}
+    if (rate := values.get("classifier_dropout")) is None:
+        rate = values["hidden_dropout_prob"]
     return {
-        "type_vocab_size": 2,
-        "sentence_task": "nsp",
+        "classifier_dropout_prob": rate,
         **values,
         "embedding_size": values.get("hidden_size"),
         "num_hidden_groups": layers,
@@ -92,6 +96,7 @@ def without_albert_sizes(values: Mapping[str, Any]) -> dict[str, Any]:
     kept = {name: value for name, value in values.items() if name not in _OWN_SIZES}
     architectures = [name.replace("Albert", "Bert") for name in values["architectures"]]
     own = {"sentence_task": "sop", **kept}  # a BERT's would be the next sentence, if not said
+    own["classifier_dropout"] = own.pop("classifier_dropout_prob")
     return {**own, "architectures": architectures, "model_type": MODEL_TYPE}
 
 

@@ -69,6 +69,18 @@ def test_a_model_without_sharing_is_written_as_a_bert(folder):
     assert not any("albert" in name for name in names)
 
 
+@pytest.mark.parametrize(
+    ("given", "rate"),
+    [({"classifier_dropout": None}, 0.3), ({"classifier_dropout": 0.0}, 0.0), ({}, 0.3)],
+)
+def test_dropout_before_the_output_layer_is_that_of_transformers(folder, given, rate):
+    path = folder / "config.json"
+    config = json.loads(path.read_text()) | {"hidden_dropout_prob": 0.3}
+    assert config.pop("classifier_dropout") == CONFIG.classifier_dropout_prob
+    path.write_text(json.dumps(config | given))
+    assert pretrained.load_pretrained(folder).config.classifier_dropout_prob == rate
+
+
 def test_all_variables_are_read_back(folder):
     model = pretrained.load_pretrained(folder)
     written = AlbertForPreTraining(CONFIG, seed=1).named_variables()

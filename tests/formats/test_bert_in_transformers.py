@@ -2,10 +2,13 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from albert_tf.formats import pretrained
 from albert_tf.model import heads
+from albert_tf.text.tokenizer import Tokenizer
 from tests.formats.test_bert import CONFIG
+from tests.helpers import WORDS, fine_tune_here, lines, make_task
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -104,3 +107,62 @@ def test_their_encoders_are_read(cls, tmp_path):
         expected.reshape(found.shape)[is_token], found[is_token], rtol=0, atol=1e-6
     )
     assert own.config.sentence_task == "nsp"
+
+
+def _trained_there(model, batches, label, rates):
+    """The losses and the norms of the gradients of a training in PyTorch."""
+    decayed = {True: [], False: []}
+    for name, parameter in model.train().named_parameters():
+        decayed[not name.endswith(("bias", "LayerNorm.weight"))].append(parameter)
+    groups = [{"params": decayed[key], "weight_decay": 0.01 * key} for key in decayed]
+    optimizer = torch.optim.AdamW(groups, eps=1e-6)
+    found = []
+    for batch, rate in zip(batches, rates, strict=True):
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        labels = torch.tensor(batch[label][:, 0].numpy())
+        inputs = {
+            "input_ids": torch.tensor(batch["input_ids"].numpy()).long(),
+            "attention_mask": torch.tensor(batch["input_mask"].numpy()),
+            "token_type_ids": torch.tensor(batch["segment_ids"].numpy()).long(),
+        }
+        labels = labels if labels.is_floating_point() else labels.long()
+        loss = model(**inputs, labels=labels).loss
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        found.append(loss.item())
+    return found
+
+
+@pytest.mark.parametrize(("name", "label"), [("mrpc", "label_ids"), ("stsb", "label_scores")])
+def test_training_has_their_losses(name, label, tmp_path, task_flags):
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *dict.fromkeys(WORDS.split())]
+    (tmp_path / "vocab.txt").write_text("\n".join(tokens) + "\n")
+    config = CONFIG.replace(
+        vocab_size=len(tokens),
+        max_position_embeddings=48,
+        initializer_range=0.3,
+        classifier_dropout_prob=0.0,
+    )
+    tokenizer = Tokenizer.from_file(str(tmp_path / "vocab.txt"))
+    start = heads.AlbertForPreTraining(config, seed=1)
+    pretrained.save_pretrained(start, tmp_path / "bert", spm_model_file=tokenizer)
+
+    runner, flags = task_flags[name]
+    flags = [*flags, f"--init_checkpoint={tmp_path / 'bert'}", "--num_train_steps=6", "--seed=3"]
+    flags += ["--train_batch_size=5", "--num_warmup_steps=2", "--learning_rate=0.01"]
+    flags += ["--log_every_steps=1", "--eval_every_steps=6"]
+    fine_tune_here(runner, *flags, f"--output_dir={tmp_path / 'run'}")
+    logged = [line for line in lines(tmp_path / "run" / "metrics.jsonl") if "learning_rate" in line]
+
+    task = make_task(runner, *flags)
+    context = tf.distribute.InputContext()
+    batches = task.train_data.training_dataset(5, seed=3, first_step=0, context=context).take(6)
+    model = task.build_model(dtype="float32", recompute_activations=False, seed=3)
+    pretrained.save_pretrained(model, tmp_path / "untrained")
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "untrained")
+    rates = [line["learning_rate"] for line in logged]
+    expected = _trained_there(theirs, batches, label, rates)
+    np.testing.assert_allclose([line["loss"] for line in logged], expected, rtol=1e-4)
