@@ -141,8 +141,7 @@ def _common_metadata(folders: Sequence[Metadata], flag: str) -> dict[str, Any]:
         raise UserError(f"--{flag}: its folders were made with different settings of masks")
     counts: dict[str, Any] = {}
     for metadata in folders:
-        numbers = {name: n for name, n in metadata.get("counts", {}).items() if type(n) is int}
-        add_counts(counts, numbers)
+        add_counts(counts, metadata.get("counts", {}))
     return {**first, "counts": counts}
 
 

@@ -2,8 +2,6 @@
 
 import re
 
-import numpy as np
-
 from albert_tf.text.tokenizer import Tokenizer
 
 MASK = "[MASK]"
@@ -29,9 +27,3 @@ def encode_masked(tokenizer: Tokenizer, text: str) -> list[int]:
             encoded[:1] = [within_word] if within_word >= 0 else []
         ids += [tokenizer.mask_id, *encoded]
     return ids
-
-
-def ids_within_word(tokenizer: Tokenizer) -> np.ndarray:
-    """For every token, the id of the same text within a word, int32 [V]; -1 for the marker alone."""
-    ids = range(tokenizer.vocab_size)
-    return np.array([tokenizer.id_within_word(id) for id in ids], np.int32)

@@ -32,7 +32,7 @@ from albert_tf.text.sequences import Texts, model_inputs
 
 MARKER = "▁"  # U+2581: SentencePiece writes it for the space before a word
 WORD_START_RULES = ("original", "marker")
-_WORD = re.compile(r"\S+")  # matches the words of str.split()
+_PARTS = re.compile(r"\s+|\S")  # \s is what str.split() splits at
 _NOT_ASCII = re.compile("[^\x00-\x7f]+")
 # Half a character: JSON can contain it, UTF-8 cannot encode it.
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
@@ -90,22 +90,15 @@ def check_words(text: str, most: int) -> None:
 def clean_with_origins(
     text: str, *, do_lower_case: bool, keep_accents: bool = False
 ) -> tuple[str, list[tuple[int, int]]]:
-    """`clean_text`, with the (start, end) in `text` that each character of the result comes from.
-
-    A character that is removed, such as an accent, belongs to the character before it.
-    """
+    """`clean_text`, with the (start, end) in `text` that each character of the result comes from."""
     cleaned = clean_text(text, do_lower_case=do_lower_case, keep_accents=keep_accents)
-    origins: list[tuple[int, int]] = []
-    previous_end = None
-    for word in _WORD.finditer(text):
-        if previous_end is not None:
-            origins.append((previous_end, word.start()))  # the space between two words
-        previous_end = word.end()
-        for position, char in enumerate(word[0], start=word.start()):
-            num_characters = _cleaned_length(char, do_lower_case, keep_accents)
-            if not num_characters and origins:
-                origins[-1] = (origins[-1][0], position + 1)
-            origins += [(position, position + 1)] * num_characters
+    first = len(text) - len(text.lstrip())
+    parts = []
+    for match in _PARTS.finditer(text.strip()):
+        is_space = match[0].isspace()
+        length = 1 if is_space else _cleaned_length(match[0], do_lower_case, keep_accents)
+        parts.append((first + match.start(), first + match.end(), length))
+    origins = wordpiece.origins_of(parts)
     assert len(cleaned) == len(origins)
     return cleaned, origins
 

@@ -10,7 +10,7 @@ Source: tokenization.py of the original (`load_vocab`, `BasicTokenizer`, `Wordpi
 
 import functools
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from albert_tf.core.errors import UserError
@@ -145,23 +145,29 @@ def split_words(text: str, *, do_lower_case: bool, keep_accents: bool = False) -
 def split_with_origins(
     text: str, *, do_lower_case: bool, keep_accents: bool = False
 ) -> tuple[str, list[tuple[int, int]]]:
-    """`split_words`, with the (start, end) in `text` that each character of the result comes from.
-
-    A character that is removed, such as an accent or a control character, belongs to the character before it.
-    """
+    """`split_words`, with the (start, end) in `text` that each character of the result comes from."""
     split = split_words(text, do_lower_case=do_lower_case, keep_accents=keep_accents)
-    starts, ends, lengths = [], [], []
-    for position, char in enumerate(text):
-        if length := _split_length(char, do_lower_case, keep_accents):
-            starts.append(position)
-            ends.append(position + 1)
-            lengths.append(length)
-        elif ends:
-            ends[-1] = position + 1
-    spans = zip(starts, ends, lengths, strict=True)
-    origins = [(start, end) for start, end, length in spans for _ in range(length)]
+    origins = origins_of(
+        (position, position + 1, _split_length(char, do_lower_case, keep_accents))
+        for position, char in enumerate(text)
+    )
     assert len(split) == len(origins)
     return split, origins
+
+
+def origins_of(parts: Iterable[tuple[int, int, int]]) -> list[tuple[int, int]]:
+    """The (start, end) that each character of a result comes from.
+
+    The parts of a text are given as (start, end, number of characters that the part becomes). A part that is removed,
+    such as an accent, belongs to the part before it.
+    """
+    kept: list[list[int]] = []
+    for start, end, number in parts:
+        if number:
+            kept.append([start, end, number])
+        elif kept:
+            kept[-1][1] = end
+    return [(start, end) for start, end, number in kept for _ in range(number)]
 
 
 @functools.cache

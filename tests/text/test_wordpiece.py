@@ -11,7 +11,7 @@ import pytest
 
 from albert_tf.core.errors import UserError
 from albert_tf.text import wordpiece
-from albert_tf.text.masked_text import encode_masked, ids_within_word
+from albert_tf.text.masked_text import encode_masked
 from albert_tf.text.tokenizer import SentencePieceTokenizer, Tokenizer, WordPieceTokenizer
 from tests.text.texts import (
     CHINESE_LINES,
@@ -163,13 +163,12 @@ def test_ids_and_offsets_are_the_originals(vocabulary, tokenizer):
         assert_spans_hold_the_tokens(tokenizer, referee, text)
 
 
-def test_every_character_is_treated_as_in_the_original(vocabulary, tokenizer):
-    referee = Referee(vocabulary, tokenizer.do_lower_case)
+def test_every_character_is_treated_as_in_the_original():
     chars = [*assigned_characters(), "\ud800", "\U0010ffff"]
     for start in range(0, len(chars), 100):
         text = " ".join(f"Σ{char}Σ" for char in chars[start : start + 100])
-        words = wordpiece.split_words(text, do_lower_case=tokenizer.do_lower_case).split()
-        assert words == referee_words(text, referee.lower), hex(ord(chars[start]))
+        words = wordpiece.split_words(text, do_lower_case=True).split()
+        assert words == referee_words(text, lower=True), hex(ord(chars[start]))
 
 
 def test_offsets_are_of_the_original_text(vocabulary):
@@ -196,7 +195,7 @@ def test_many_texts_are_one_after_the_other(tokenizer):
 
 
 def test_ids_and_offsets_are_those_of_tokenizers(vocabulary):
-    """What Hugging Face's library computed, recorded (make_wordpiece.py), where its rules are the original's."""
+    """What `tokenizers.BertWordPieceTokenizer` computed, recorded, where its rules are the original's."""
     recorded = json.loads(RECORDED.read_text())
     assert len(recorded) > 30
     for entry in recorded:
@@ -222,13 +221,13 @@ def test_the_released_vocabulary_is_numbered_by_its_lines(released):
 
 
 @pytest.mark.slow
-def test_fifty_thousand_real_lines_have_the_originals_ids(real_data, released):
-    lines = read_mixed_lines(real_data, 50_000)
-    assert len(lines) == 50_000
+def test_ten_thousand_real_lines_have_the_originals_ids(real_data, released):
+    lines = read_mixed_lines(real_data, 10_000)
+    assert len(lines) == 10_000
     tokenizer, referee = Tokenizer.from_file(released), Referee(released, lower=True)
     expected = list(map(referee.encode, lines))
     assert [ids.tolist() for ids in tokenizer.encode_batch(lines)] == expected
-    for line in lines[::20]:
+    for line in lines[::10]:
         assert_spans_hold_the_tokens(tokenizer, referee, line)
 
 
@@ -258,7 +257,6 @@ def test_text_around_a_mask_keeps_its_tokens(vocabulary):
         *(*tokenizer.encode("我"), tokenizer.mask_id, *tokenizer.encode("的 un")),
         *(tokenizer.mask_id, *tokenizer.encode("able")),
     ]
-    assert ids_within_word(tokenizer).tolist() == list(range(tokenizer.vocab_size))
 
 
 # --- Accents kept
