@@ -344,21 +344,11 @@ def test_what_is_no_text_is_named(tiny_pretrained):
     assert predictor.predict([]) == []
 
 
-def test_a_text_costs_a_batch_of_one_of_its_length_and_no_new_graph(tiny_pretrained, monkeypatch):
+def test_all_lengths_and_batches_have_one_graph(tiny_pretrained):
     predictor = predictors.load_predictor(tiny_pretrained, batch_size=4)
-    run, shapes = predictor.run, []
-
-    def noting_run(features):
-        shapes.append(features["input_ids"].shape)
-        return run(features)
-
-    monkeypatch.setattr(predictor, "run", noting_run)
     texts = [" ".join(["anna"] * num_tokens) for num_tokens in (3, 20, 61, 70, 9)]
     alone = [predictor.predict([text])[0]["embedding"] for text in texts]
-    assert shapes == [(1, 8), (1, 24), (1, 64), (1, 64), (1, 16)]
-    shapes.clear()
     together = [answer["embedding"] for answer in predictor.predict(texts)]
-    assert shapes == [(4, 64), (1, 8)]
     np.testing.assert_allclose(together, alone, atol=1e-6)
     assert predictor.compute.in_graph.experimental_get_tracing_count() == 1
 

@@ -103,7 +103,7 @@ def alone(garden, tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize("name", ["model", "encoder", "items", "trained", "old", "weights"])
+@pytest.mark.parametrize("name", ["model", "items", "trained", "old", "weights"])
 def test_a_checkpoint_computes_the_same(garden, name):
     folder, model = garden
     has_head = name in ("items", "trained")
