@@ -113,16 +113,18 @@ def _tokens(model: ModelWithHead, parts: set[str]) -> Callable:
     return tokens
 
 
+def _inputs(model: ModelWithHead) -> list[tf.TensorSpec]:
+    names = (*TOKENS, "p_mask") if isinstance(model, heads.AlbertForSpanOrNone) else TOKENS
+    return _ints(*names, rank=3 if isinstance(model, heads.AlbertForMultipleChoice) else 2)
+
+
 def _of_ids(model: ModelWithHead) -> Callable:
     """The outputs of a model's head."""
+    specs = _inputs(model)
 
-    is_choice = isinstance(model, heads.AlbertForMultipleChoice)
-    has_p_mask = isinstance(model, heads.AlbertForSpanOrNone)
-    names = (*TOKENS, "p_mask") if has_p_mask else TOKENS
-
-    @_signature(*_ints(*names, rank=3 if is_choice else 2))
+    @_signature(*specs)
     def outputs(*ids):
-        features = dict(zip(names, ids, strict=True))
+        features = {spec.name: values for spec, values in zip(specs, ids, strict=True)}
         return dict(model(features, training=False))
 
     return outputs
@@ -139,12 +141,10 @@ def _callable(model: ModelWithHead, parts: set[str]) -> Callable:
         outputs = dict(model(inputs, training=training))
         return {name: tensor for name, tensor in outputs.items() if name not in unwanted}
 
-    rank = 3 if isinstance(model, heads.AlbertForMultipleChoice) else 2
-    names: dict[bool, tuple[str, ...]] = {False: TOKENS, True: TOKENS}
-    if isinstance(model, heads.AlbertForSpanOrNone):
-        names = {False: (*TOKENS, "p_mask"), True: (*TOKENS, "p_mask", "start_positions")}
     for training in (False, True):
-        specs = _ints(*names[training], rank=rank)
+        specs = _inputs(model)
+        if training and isinstance(model, heads.AlbertForSpanOrNone):
+            specs += _ints("start_positions")
         call.get_concrete_function({spec.name: spec for spec in specs}, training=training)
     return call
 
