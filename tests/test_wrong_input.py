@@ -5,13 +5,10 @@ Each table has the cases of one kind. Flags in general: tests/core/test_settings
 
 import functools
 import json
-import pathlib
 import shutil
 
 import pytest
 import safetensors.numpy
-import tensorflow as tf
-from official.common import distribute_utils
 
 from albert_tf import UserError, save_pretrained
 from albert_tf.model.heads import AlbertForPreTraining
@@ -124,12 +121,6 @@ def test_it_stops_before_tensorflow_is_imported(
     names = {"tasks": task_files, "model": tiny_pretrained}
     process = run_script(program, *(flag.format(**names) for flag in flags), **no_tensorflow)
     assert message in the_line(process) and process.returncode == 2
-
-
-def test_a_right_command_imports_tensorflow(no_tensorflow, records_file):
-    flags = [f"--input_file={records_file}", "--model=albert-base-v2", "--output_dir=never"]
-    process = run_script("run_pretraining.py", *flags, **no_tensorflow)
-    assert "TensorFlow imported" in process.stderr
 
 
 # --- Files of text and of tasks
@@ -279,14 +270,6 @@ def test_records_of_another_casing(tiny_pretrained, tmp_path):
     assert message in error_of(pretrain_here, *flags, "--train_batch_size=2")
 
 
-def test_a_tpu_that_cannot_be_reached(pretraining, monkeypatch):
-    def fail(**_):
-        raise OSError("Name or service not known")
-
-    monkeypatch.setattr(distribute_utils, "get_distribution_strategy", fail)
-    assert "--tpu_name 'nowhere' cannot be reached (Name" in pretraining("--tpu_name=nowhere")
-
-
 # --- Models and folders
 
 
@@ -339,14 +322,3 @@ def test_a_folder_that_is_not_the_runs(
         with pytest.raises(UserError, match=message.replace("(", r"\(")):
             folder = f"--output_dir={run.folder}"
             fine_tune_here(run.runner, *run.flags, *flag.split(" "), folder)
-
-
-@pytest.mark.slow
-def test_what_the_program_prints_once_tensorflow_is_loaded(
-    records_file, config_file, tmp_path: pathlib.Path
-):
-    flags = [f"--input_file={records_file}", f"--albert_config_file={config_file}"]
-    flags += ["--train_batch_size=6", "--max_seq_length=12", f"--output_dir={tmp_path / 'run'}"]
-    process = run_script("run_pretraining.py", *flags)
-    assert the_line(process).startswith("run_pretraining.py: max_seq_length must be")
-    assert process.returncode == 1 and tf.io.gfile.exists(str(records_file))

@@ -471,22 +471,6 @@ def test_heads_agree_both_ways(tmp_path, transformers, name, num_labels):
     assert max(there, here) < TOLERANCE
 
 
-# --- A pipeline ---
-
-
-def test_text_classification_pipeline(tmp_path, transformers, vocabulary):
-    config = TINY.replace(vocab_size=60, max_position_embeddings=40)
-    config = config.with_labels(("same", "other", "unclear"), "pairs")
-    model = heads.AlbertForSequenceClassification(config, seed=6)
-    save_pretrained(model, tmp_path, spm_model_file=vocabulary)
-    pipeline = transformers.pipeline("text-classification", model=str(tmp_path), top_k=None)
-    found = pipeline({"text": "The cat sat, 1999,", "text_pair": "a (long) mat"})
-    inputs = Tokenizer.from_file(vocabulary)("The cat sat, 1999,", "a (long) mat")
-    probabilities = tf.nn.softmax(model(inputs)["logits"])[0].numpy()
-    expected = dict(zip(config.labels, probabilities, strict=True))
-    assert {row["label"]: row["score"] for row in found} == pytest.approx(expected, abs=TOLERANCE)
-
-
 # --- Files of torch ---
 
 

@@ -138,11 +138,6 @@ def test_an_encoder_alone_has_no_heads_signatures(spm, tokenizer, tmp_path):
     assert set(served.signatures) == names
 
 
-def test_a_pooler_without_values_is_left_out(served):
-    """The Hugging Face layout of a SQuAD model has none."""
-    assert served("span").signatures["tokens"].structured_outputs.keys() == {"sequence_output"}
-
-
 # --- What is written ---
 
 ALONE = """
