@@ -119,7 +119,7 @@ def read_rows(path: str, text_columns: str = "") -> "pandas.DataFrame":
     """The rows of --input_file."""
     source = f"--input_file={path}"
     if not tables.is_table(path):
-        raise UserError(f"{source}: expected {', '.join(tables.ENDINGS)} or .txt")
+        raise UserError(f"{source}: expected one of {', '.join(tables.ENDINGS)}")
     frame = tables.read_table(path, source=source, empty_rows=True)
     if text_columns:
         tables.chosen(frame, list(map(str.strip, text_columns.split(","))), source)
