@@ -34,12 +34,6 @@ class FoldSettings(ModelSettings):
         "Number of layers of the result, which are spread evenly over those of the model; by default, all.",
         minimum=1,
     )
-    layers_from: str = setting(
-        "middle",
-        "Which layers of the model give a copy of the parameters its values: the middle one of those that it replaces"
-        " (heads and neurons of several layers do not correspond), the first, or their mean.",
-        choices=("middle", "first", "mean"),
-    )
     input_file: str = files_setting(
         "Text, one on each line, that shows how frequent tokens are; by default, Zipf's law is assumed."
     )
@@ -81,9 +75,7 @@ def main(settings: FoldSettings) -> None:
         lines = lines[:: max(1, len(lines) // _LINES)]
         ids = np.concatenate(tokenizer.encode_batch(lines))
         frequencies = np.bincount(ids, minlength=teacher.vocab_size).astype(float)
-    folded, explained = folding.fold(
-        weights, config, layers_from=settings.layers_from, frequencies=frequencies
-    )
+    folded, explained = folding.fold(weights, config, frequencies=frequencies)
     model, report = pretrained.build_model(folded)
     pretrained.save_pretrained(
         model,
