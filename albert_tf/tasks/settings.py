@@ -123,22 +123,25 @@ class FineTuningRunConfig(RunConfig):
         return self.do_train or self.do_eval or self.do_predict
 
 
-# Maximum width D -> peak learning rate of fine-tuning. Up to 384, it was measured (docs/results/small_models.md,
-# history.md). Above, larger models collapse at rates that suit smaller models (google-research/albert#197,
+# Maximum width D -> peak learning rate of fine-tuning. Up to 384, it was measured (docs/results/real_weights.md,
+# small_models.md). Above, larger models collapse at rates that suit smaller models (google-research/albert#197,
 # google-research#151, keras-hub#831).
-_FINE_TUNING_RATES = {512: 3e-4, 768: 3e-5, 1024: 2e-5, 2048: 1e-5, math.inf: 5e-6}
-# From random weights: 3e-4 up to this width, where wider models collapse, then the rate of BERT's pretraining.
-_RANDOM_WEIGHTS_WIDTH, _RANDOM_WEIGHTS_RATE = 128, 1e-4
-_RATES_IN_WORDS = ", ".join(
-    f"{rate:g} " + (f"up to D = {width}" if width < math.inf else "above")
-    for width, rate in _FINE_TUNING_RATES.items()
-)
+_FINE_TUNING_RATES = {128: 1e-3, 512: 3e-4, 768: 3e-5, 1024: 2e-5, 2048: 1e-5, math.inf: 5e-6}
+# From random weights; wider models collapse at 3e-4, and 1e-4 is the rate of BERT's pretraining.
+_RANDOM_WEIGHTS_RATES = {128: 3e-4, math.inf: 1e-4}
+
+
+def _in_words(rates: Mapping[float, float]) -> str:
+    return ", ".join(
+        f"{rate:g} " + (f"up to D = {width}" if width < math.inf else "above")
+        for width, rate in rates.items()
+    )
 
 
 def default_learning_rate(hidden_size: int, *, is_random: bool) -> float:
     """The peak learning rate of fine-tuning if none is given."""
-    rate = next(rate for width, rate in _FINE_TUNING_RATES.items() if hidden_size <= width)
-    return _RANDOM_WEIGHTS_RATE if is_random and hidden_size > _RANDOM_WEIGHTS_WIDTH else rate
+    rates = _RANDOM_WEIGHTS_RATES if is_random else _FINE_TUNING_RATES
+    return next(rate for width, rate in rates.items() if hidden_size <= width)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -161,8 +164,8 @@ class FineTuningOptimizerConfig(OptimizerConfig):
         OptimizerConfig,
         "learning_rate",
         None,
-        help=f"Peak learning rate; by default, it depends on the model's width: {_RATES_IN_WORDS}; from"
-        f" random weights {_RANDOM_WEIGHTS_RATE:g} above D = {_RANDOM_WEIGHTS_WIDTH}.",
+        help=f"Peak learning rate; by default, it depends on the model's width: {_in_words(_FINE_TUNING_RATES)}; from"
+        f" random weights {_in_words(_RANDOM_WEIGHTS_RATES)}.",
     )
     num_train_steps: int | None = changed(  # type: ignore[assignment]
         OptimizerConfig,
