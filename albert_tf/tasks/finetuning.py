@@ -51,7 +51,6 @@ class FineTuningTask(Task):
     """
 
     keeps = "best"
-    steps_flags = "--num_train_epochs or --num_train_steps"
     usual_epochs = 3.0
     usual_predictions_file = "predictions/predictions.tsv"
     model_class: type[ModelWithHead]

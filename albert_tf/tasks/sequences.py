@@ -13,11 +13,6 @@ from albert_tf.data.feature_table import FeatureTable
 from albert_tf.text.tokenizer import Tokenizer
 
 
-def share_of_them(part: int, total: int) -> str:
-    """Text such as "3 of them (14 %)"."""
-    return f"{part:,} of them ({100 * part / total:.0f} %)" if part else "none of them"
-
-
 def cut_report(lengths: np.ndarray, name: str, limit: int, texts: str = "texts") -> str:
     """A line that says how many texts, of at least one, a limit cuts.
 
@@ -26,7 +21,8 @@ def cut_report(lengths: np.ndarray, name: str, limit: int, texts: str = "texts")
     """
     cut, total = int(np.sum(lengths > limit)), len(lengths)
     most = int(np.percentile(lengths, 95, method="inverted_cdf"))
-    return f"{total:,} {texts}, {share_of_them(cut, total)} cut at --{name}={limit}; 95 % have at most {most:,} tokens"
+    share = f"{cut:,} of them ({100 * cut / total:.0f} %)" if cut else "none of them"
+    return f"{total:,} {texts}, {share} cut at --{name}={limit}; 95 % have at most {most:,} tokens"
 
 
 def pack_pairs(

@@ -45,10 +45,6 @@ def describe(state: RunState) -> str:
             )
         if config.do_eval and not state.task.eval_data:
             lines["NOTE"] = "nothing is evaluated: there is no evaluation data (--eval_file)"
-        if not state.learns():
-            reason = f"raise {state.task.steps_flags} (now {optimizer.num_train_steps})"
-            reason = reason if state.schedule.peak else "raise --learning_rate"
-            lines["WARNING"] = f"every step has learning rate 0, so nothing is learned: {reason}"
     if state.first_step and config.do_train:
         is_done = state.first_step >= state.last_step
         note = ", the last one: nothing is left to train" if is_done else ""
@@ -92,25 +88,12 @@ def write_results(
         results |= {name: recorded[name] for name in times if name in recorded}
     results["data"] = {**data, **new}
     if folder.is_chief:
-        _remark_on_best(state)
         with folder.writing():
             if trains:
                 task.save_model(state.model, folder.file(MODEL), _card(state, evaluation))
             folder.write_json(RESULTS_FILE, results)
         print(f"results in {folder.file(RESULTS_FILE)}", flush=True)
     return results
-
-
-def _remark_on_best(state: RunState) -> None:
-    """Says so if the last of several evaluations is the best one, with nothing left to train."""
-    config, task, best = state.run_config, state.task, state.checkpoints.best
-    is_last = config.do_train and best and best["step"] == state.last_step > config.eval_every_steps
-    if is_last and task.keeps == "best":
-        print(
-            "the last evaluation is the best: the model was still getting better; train again in another folder, with"
-            f" about three times as many steps ({task.steps_flags}; these were {state.step:,})",
-            flush=True,
-        )
 
 
 def _card(state: RunState, evaluation: Mapping[str, float]) -> dict[str, dict]:

@@ -56,7 +56,16 @@ class OptimizerConfig(Settings):
     @property
     def factors(self) -> dict[str, float]:
         """The values of --learning_rate_factors by part."""
-        return numbers_by_name(self, "learning_rate_factors", "part:factor pairs")
+        factors: dict[str, float] = {}
+        for pair in filter(None, self.learning_rate_factors.split(",")):
+            part, _, word = map(str.strip, pair.rpartition(":"))
+            try:
+                factors[part] = float(word)
+            except ValueError:
+                factors[part] = math.nan
+            if not part or not 0 <= factors[part] < math.inf:
+                self.refuse("learning_rate_factors", f"must be part:factor pairs, got {pair!r}")
+        return factors
 
     def _check_warmup(self) -> None:
         warmup, last = self.num_warmup_steps or 0, self.num_train_steps
@@ -68,25 +77,6 @@ class OptimizerConfig(Settings):
         ratio = train_batch_size / _REFERENCE_BATCH_SIZE
         factors = {"none": 1.0, "sqrt": ratio**0.5, "linear": ratio}
         return self.learning_rate * factors[self.learning_rate_scaling]
-
-
-def numbers_by_name(
-    settings: Settings, field_name: str, expected: str, minimum: float = 0.0
-) -> dict[str, float]:
-    """The numbers in a field of pairs such as good:2,bad:0.5; an error says what was `expected`."""
-    numbers: dict[str, float] = {}
-    for pair in filter(None, getattr(settings, field_name).split(",")):
-        name, _, word = map(str.strip, pair.rpartition(":"))
-        try:
-            number = float(word)
-        except ValueError:
-            number = math.nan
-        if not name or not minimum <= number < math.inf:
-            settings.refuse(field_name, f"must be {expected}, got {pair!r}")
-        if name in numbers:
-            settings.refuse(field_name, f"has {name!r} twice")
-        numbers[name] = number
-    return numbers
 
 
 STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker_mirrored", "tpu")

@@ -124,11 +124,6 @@ class RunState:
         """The learning rate of the update that follows a step."""
         return float(self.schedule(step))
 
-    def learns(self) -> bool:
-        """Whether any training step, of the first million, has a learning rate above 0."""
-        steps = min(self.last_step, self.optimizer_config.num_train_steps, 1_000_000)
-        return bool(tf.reduce_any(self.schedule.at(tf.range(steps)) > 0))
-
     @property
     def schedule(self) -> optimizers.WarmupPolynomialDecay:
         """The learning rates of training."""

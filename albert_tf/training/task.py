@@ -35,7 +35,6 @@ class Task(abc.ABC):
       keeps: "last" or "best": the checkpoint that is finally evaluated, used for predictions and saved as the model.
       loss_epsilons: added to the count that a loss is divided by; 0 for a loss without an entry.
       layer_weights: the weights of the losses of `other_layers` (see `step_inputs`); the last layer has the rest to 1.
-      steps_flags: the flags that determine the number of training steps, for messages.
     """
 
     model_config: AlbertConfig
@@ -47,7 +46,6 @@ class Task(abc.ABC):
     keeps: str = "last"
     loss_epsilons: Mapping[str, float] = {}
     layer_weights: Sequence[float] = ()
-    steps_flags: str = "--num_train_steps"
 
     @property
     def data(self) -> list[Data]:

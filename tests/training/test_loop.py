@@ -22,7 +22,6 @@ from albert_tf.tasks.pretraining.task import PretrainingTask
 from albert_tf.training import loop, optimizers
 from albert_tf.training.devices import make_strategy
 from albert_tf.training.optimizers import WarmupPolynomialDecay
-from albert_tf.training.results import describe
 from albert_tf.training.settings import OptimizerConfig, RunConfig
 from albert_tf.training.state import start_run
 from tests.helpers import (
@@ -259,24 +258,6 @@ def started(flags, folder):
     run, optimizer, pretraining = cli.parse(classes, ["run_pretraining.py", *map(str, flags)])
     with make_strategy(run).scope():
         return start_run(PretrainingTask(pretraining, run), run, optimizer)
-
-
-@pytest.mark.parametrize(
-    ("flags", "advice"),
-    [
-        (["--num_train_steps=1", "--num_warmup_steps=1"], "--num_train_steps (now 1)"),
-        (["--learning_rate=0", "--stop_after_steps=1"], "--learning_rate"),
-        (["--num_train_steps=2", "--num_warmup_steps=0", "--stop_after_steps=1"], ""),
-    ],
-)
-def test_a_schedule_without_any_learning_rate_is_warned_of(common_flags, tmp_path, flags, advice):
-    description = describe(started([*common_flags, *flags], tmp_path / "run"))
-    assert (
-        "NOTE      nothing is evaluated: there is no evaluation data (--eval_file)" in description
-    )
-    warnings = [line for line in description.splitlines() if "WARNING" in line]
-    nothing = "WARNING   every step has learning rate 0, so nothing is learned: raise "
-    assert warnings == ([nothing + advice] if advice else [])
 
 
 @pytest.mark.slow

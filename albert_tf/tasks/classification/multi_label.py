@@ -5,12 +5,9 @@ probabilities are float [examples, C], predictions bool [examples, C], and truth
 """
 
 import functools
-from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from albert_tf.core.errors import UserError
-from albert_tf.tasks.classification.tsv import label_name
 from albert_tf.tasks.metrics import sklearn_metrics
 
 THRESHOLD = 0.5  # the least probability of a label that is given
@@ -58,15 +55,3 @@ def balanced_weights(truths: np.ndarray, num_labels: int, *, is_multi_label: boo
     )
     shares = np.maximum(len(truths) - counts, 1) if is_multi_label else len(truths) / num_labels
     return np.where(counts, shares / np.maximum(counts, 1), 1.0).astype(np.float32)
-
-
-def given_weights(weights: Mapping[str, float], labels: Sequence[str]) -> np.ndarray:
-    """Weights by label as float32 [C]; 1 for labels without one."""
-    weights = {
-        label if label in labels else label_name(label): weight for label, weight in weights.items()
-    }
-    for label in weights:
-        if label not in labels:
-            shown = ", ".join(labels[:20]) + (", ..." if len(labels) > 20 else "")
-            raise UserError(f"--class_weights: expected labels ({shown}), got {label!r}")
-    return np.array([weights.get(label, 1.0) for label in labels], np.float32)

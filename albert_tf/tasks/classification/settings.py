@@ -2,15 +2,11 @@
 
 import dataclasses
 import os
-import sys
 
 from albert_tf.core.settings import setting
 from albert_tf.tasks.classification.glue import GLUE_TASKS, OWN_TASK, GlueTask, find_task, task_key
 from albert_tf.tasks.metrics import METRICS, names_for
 from albert_tf.tasks.settings import FineTuningRunConfig, OneAnswerConfig, files_setting
-from albert_tf.training.settings import numbers_by_name
-
-BALANCED = "balanced"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -65,8 +61,8 @@ class ClassifierConfig(OneAnswerConfig):
     )
     class_weights: str = setting(
         "",
-        "Weights of the labels in the loss: `balanced` by their frequency in the training data, or label:weight pairs"
-        " separated by commas; other labels have the weight 1.",
+        "Weights of the labels in the loss: `balanced` by their frequency in the training data.",
+        choices=("", "balanced"),
     )
 
     def __post_init__(self):
@@ -81,8 +77,8 @@ class ClassifierConfig(OneAnswerConfig):
             self.refuse("metrics", reason)
         if self.is_multi_label:
             self._check_separator()
-        if self.class_weights:
-            self._check_weights()
+        if self.class_weights and self._has_scores:
+            self.refuse("class_weights", "is for labels, but this task has scores")
 
     def _check_separator(self) -> None:
         if self.task_key != OWN_TASK:
@@ -91,17 +87,6 @@ class ClassifierConfig(OneAnswerConfig):
             self.refuse("label_separator", "and --kind=regression contradict each other")
         if any(character in self.label_separator for character in "\t\r\n"):
             self.refuse("label_separator", "must not be a tab or a line break, which end a field")
-
-    def _check_weights(self) -> None:
-        if self._has_scores:
-            self.refuse("class_weights", "is for labels, but this task has scores")
-        if self.class_weights != BALANCED:
-            self.weights_by_label()
-
-    def weights_by_label(self) -> dict[str, float]:
-        """The weights in --class_weights, by label, if it is not `balanced`."""
-        expected = f"`{BALANCED}` or label:weight pairs with weights above 0"
-        return numbers_by_name(self, "class_weights", expected, sys.float_info.min)
 
     @property
     def _has_scores(self) -> bool:

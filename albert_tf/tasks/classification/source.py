@@ -66,11 +66,3 @@ class TextSource(Source):
         if self.glue:
             return super().rows(items)
         return tsv.read_rows(self.config.predict_file, "predict_file")
-
-    def length_report(self, table):
-        """See `Source`; it also says how to read all of the texts."""
-        lines, limit = super().length_report(table), self.config.max_seq_length
-        lengths = table.uncut_lengths["max_seq_length"]
-        if not (lengths > limit).any():
-            return lines
-        return [*lines, f"--max_seq_length={max(lengths)} reads them whole, if the model allows it"]

@@ -10,7 +10,7 @@ from albert_tf.model.heads import AlbertForSequenceClassification
 from albert_tf.tasks import metrics
 from albert_tf.tasks.classification import glue, multi_label
 from albert_tf.tasks.classification.predictor import reached_labels
-from albert_tf.tasks.classification.settings import BALANCED, ClassifierConfig
+from albert_tf.tasks.classification.settings import ClassifierConfig
 from albert_tf.tasks.classification.source import TextSource
 from albert_tf.tasks.finetuning import FineTuningTask, LabelTask, majority_share
 from albert_tf.tasks.settings import FineTuningRunConfig
@@ -41,14 +41,10 @@ class TextTask(FineTuningTask):
         self.class_weights = None
         if not config.class_weights or not run.do_train:
             return
-        if config.class_weights == BALANCED:
-            truths = self.tables["train"].columns[self.source.label_columns[0]]
-            self.class_weights = multi_label.balanced_weights(
-                truths, len(self.labels), is_multi_label=self.source.is_multi_label
-            )
-        else:
-            weights = config.weights_by_label()
-            self.class_weights = multi_label.given_weights(weights, self.labels)
+        truths = self.tables["train"].columns[self.source.label_columns[0]]
+        self.class_weights = multi_label.balanced_weights(
+            truths, len(self.labels), is_multi_label=self.source.is_multi_label
+        )
         named = zip(self.labels, self.class_weights, strict=True)
         print(f"class weights  {'  '.join(f'{name} {weight:.4g}' for name, weight in named)}")
 

@@ -21,8 +21,6 @@ from albert_tf.text.tokenizer import Tokenizer
 LEVELS = ("middle", "high")
 ANSWERS = "ABCD"
 NUM_OPTIONS = len(ANSWERS)
-# The archive has a file for each passage; the original's first release needed this file, with a passage on each line.
-JOINED_FILE = "all.txt"
 NUM_SPECIAL = 3  # [CLS] and twice [SEP]
 
 
@@ -67,9 +65,7 @@ def read_race(
         )
     questions: list[RaceQuestion] = []
     for name in LEVELS if level == "all" else (level,):
-        found = files.matching(f"{folder}/{name}/*.txt")
-        joined = [path for path in found if os.path.basename(path) == JOINED_FILE]
-        for path in joined or found:
+        for path in files.matching(f"{folder}/{name}/*.txt"):
             questions += _read_file(path, name, need_answers)
     if not questions:
         raise UserError(f"--{flag}={data_dir}: there are no questions in {folder}")
@@ -79,18 +75,14 @@ def read_race(
 
 
 def _read_file(path: str, level: str, need_answers: bool) -> Iterator[RaceQuestion]:
-    file_name, content = os.path.basename(path), files.read_bytes(path)
-    is_joined = file_name == JOINED_FILE
-    for line in filter(bytes.strip, content.splitlines() if is_joined else [content]):
-        passage = files.parse_json(line, path)
-        try:
-            name = passage["id"].removeprefix(level) if is_joined else file_name
-            yield from _questions(passage, f"{level}/{name}", level, need_answers)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise UserError(
-                f"{path}: is not a passage of RACE with article, questions, options and answers"
-                f" ({type(error).__name__}: {first_line(error)})"
-            ) from None
+    passage, name = files.read_json(path), f"{level}/{os.path.basename(path)}"
+    try:
+        yield from _questions(passage, name, level, need_answers)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UserError(
+            f"{path}: is not a passage of RACE with article, questions, options and answers"
+            f" ({type(error).__name__}: {first_line(error)})"
+        ) from None
 
 
 def _questions(passage: dict, name: str, level: str, need_answers: bool) -> Iterator[RaceQuestion]:

@@ -6,7 +6,6 @@ Covers: core/tables.py.
 import numpy as np
 import pytest
 
-from albert_tf import UserError
 from albert_tf.tasks.classification import multi_label
 
 TRUTHS = np.array([[1, 0, 0], [1, 1, 0], [0, 1, 0], [0, 0, 0]])
@@ -41,10 +40,3 @@ def test_balanced_weights_by_hand():
     truths = np.array([[1, 0, 1, 0], [1, 0, 0, 0], [1, 0, 0, 1]])
     found = multi_label.balanced_weights(truths, 4, is_multi_label=True)
     np.testing.assert_allclose(found, [1 / 3, 1, 2, 2])
-
-
-def test_given_weights_and_unknown_labels():
-    found = multi_label.given_weights({"b": 3.0}, ("a", "b", "c"))
-    assert found.tolist() == [1, 3, 1] and found.dtype == np.float32
-    with pytest.raises(UserError, match=r"--class_weights: expected labels \(a, b\), got 'd'"):
-        multi_label.given_weights({"d": 2.0}, ("a", "b"))

@@ -65,16 +65,6 @@ def test_questions_are_read(tmp_path):
     )
 
 
-def test_all_passages_may_be_in_one_file(tmp_path):
-    lines = [json.dumps({**BIRD, "id": f"high{number}.txt"}) for number in (7, 12)]
-    files = {"train/high/all.txt": "\n".join([lines[0], "", lines[1], ""])}
-    expected = ["high/7.txt/0", "high/7.txt/1", "high/12.txt/0", "high/12.txt/1"]
-    # It is made of the others, where these are there too.
-    for more in ({}, archive(high_7=BIRD)):
-        questions = read(tmp_path, {**files, **more}, level="high")
-        assert [question.id for question in questions] == expected
-
-
 def test_answers_are_optional_for_predictions(tmp_path):
     files = archive(high_7=without(BIRD, "answers"), middle_30=without(FISH, "answers"))
     assert [q.answer for q in read(tmp_path, files, need_answers=False)] == [None] * 3
