@@ -5,10 +5,10 @@ import dataclasses
 import functools
 import glob
 import os
-import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from albert_tf.core import files as file_system
@@ -57,11 +57,11 @@ def find_pretraining_records(patterns: str, flag: str) -> RecordSet:
     if "record_format" in record_set.metadata:
         return record_set
     path = record_set.files[0]
+    first = next(iter(tf.data.TFRecordDataset(list(record_set.files)))).numpy()
     try:
-        first = next(iter(tf.data.TFRecordDataset(path))).numpy()
         features = tf.train.Example.FromString(first).features.feature
-    except Exception as error:  # DecodeError of protobuf, DataLossError of TensorFlow
-        raise UserError(f"--{flag}: {path}: damaged record 0 ({first_line(error)})") from None
+    except Exception as error:  # DecodeError of protobuf
+        raise UserError(f"--{flag}: {path}: has other records ({first_line(error)})") from None
     for name in pretraining_schema(0, 0):
         if name not in features:
             raise UserError(
@@ -146,34 +146,20 @@ def _common_metadata(folders: Sequence[Metadata], flag: str) -> dict[str, Any]:
 
 
 def _num_records(flag: str, path: str, shard: Mapping | None) -> int:
-    """Number of records in a file, from its metadata or by counting its frames."""
+    """Number of records in a file, from its metadata or by reading it."""
     status = file_system.status(path)
     if not status or file_system.is_folder(path):
         raise UserError(f"--{flag}: {path} is no file; expected TFRecord files")
     if not shard:
-        return _count_frames(flag, path, status.length)
+        try:
+            counted = tf.data.TFRecordDataset(path).reduce(np.int64(0), lambda count, _: count + 1)
+        except tf.errors.OpError as error:
+            reason = f"is not a complete TFRecord file ({first_line(error)})"
+            raise UserError(f"--{flag}: {path} {reason}") from None
+        return int(counted)
     if status.length != shard["bytes"]:
         raise UserError(
             f"--{flag}: {path} has {status.length} bytes, but {METADATA_FILE} lists {shard['bytes']}: truncated or"
             " changed; copy or make it again"
         )
     return shard["records"]
-
-
-def _count_frames(flag: str, path: str, size: int) -> int:
-    """Counts TFRecord frames: length (8 bytes), its checksum (4), data, its checksum (4)."""
-    count = position = 0
-    with (
-        file_system.errors_named(f"--{flag}: {path}", "read"),
-        file_system.open_binary(path) as file,
-    ):
-        while header := file.read(12):
-            length = struct.unpack("<Q", header[:8])[0] if len(header) == 12 else size
-            position += 16 + length
-            if position > size:
-                raise UserError(
-                    f"--{flag}: {path} is not a complete TFRecord file: record {count} does not end inside it"
-                )
-            file.seek(position)
-            count += 1
-    return count

@@ -344,11 +344,6 @@ def test_a_tenth_of_the_documents_is_cut_short():
     assert np.mean(pairs_of_document > 1) == pytest.approx(0.1 * 38 / 39, abs=0.02)
 
 
-def test_no_documents():
-    pairs = examples.plan_pairs(documents(), pair_rule(), SEED)
-    assert len(pairs) == 0
-
-
 # --- Cutting and joining.
 
 

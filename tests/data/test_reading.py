@@ -103,8 +103,5 @@ def test_a_flipped_bit_is_reported(records_file):
     data = bytearray(records_file.read_bytes())
     data[40] ^= 1
     records_file.write_bytes(data)
-    with pytest.raises(UserError, match="damaged record 0"):
+    with pytest.raises(UserError, match="is not a complete TFRecord file .corrupted record"):
         find_pretraining_records(str(records_file), "input_file")
-    record_set = find_records(str(records_file), "input_file")
-    with pytest.raises(UserError, match="damaged records .corrupted record"):
-        next(reading.first_batches(record_set, pretraining_schema(LENGTH, PREDICTIONS), 9))

@@ -9,13 +9,10 @@ import numpy as np
 import pytest
 
 from albert_tf.core.errors import UserError
-from albert_tf.data.pretraining_examples import Vocabulary, masking_rule
-from albert_tf.data.record_formats.base import mask_settings
 from albert_tf.data.record_set import (
     find_pretraining_records,
     find_records,
 )
-from tests.data.test_pretraining_examples import MASKING
 from tests.helpers import LENGTH, PREDICTIONS, write_records
 
 
@@ -68,32 +65,6 @@ def test_the_files_of_a_folder_are_those_that_its_metadata_lists(records_file):
     write_metadata(records_file, shards=[listed(records_file, file="gone.tfrecord")])
     with pytest.raises(UserError, match="gone.tfrecord is no file"):
         find(records_file.parent)
-
-
-DYNAMIC = {
-    "record_format": "packed",
-    "masking": "dynamic",
-    "max_seq_length": 32,
-    "max_predictions_per_seq": 5,
-    "favor_shorter_ngram": True,
-    "do_whole_word_mask": True,
-    "ngram": 3,
-    "masked_lm_prob": 0.15,
-    "word_start_rule": "piece",
-    "vocab_size": 8,
-    "vocabulary": {"cls_id": 2, "sep_id": 3, "mask_id": 4, "word_starts": "00000000"},
-    "counts": {"max_examples_per_row": 4, "max_predictions_per_row": 9},
-}
-
-
-def test_the_settings_of_masks_are_those_of_the_masking_rule():
-    assert mask_settings(DYNAMIC).keys() == {*MASKING, "word_start_rule"}
-    vocabulary = Vocabulary(np.ones(9, bool), 2, 3, 4)
-    assert masking_rule(vocabulary, MASKING)
-    for name in MASKING:
-        with pytest.raises(KeyError, match=name):
-            masking_rule(vocabulary, {key: MASKING[key] for key in MASKING.keys() - {name}})
-    assert mask_settings({**DYNAMIC, "masking": "static"}) == {}
 
 
 def test_records_of_the_original_get_their_lengths_from_the_first_record(records_file):

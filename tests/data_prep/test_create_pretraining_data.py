@@ -254,24 +254,6 @@ def test_a_shard_may_be_empty(make):
     assert 0 in sizes and len(read(folder)["input_ids"]) == sum(sizes) == 6
 
 
-def test_examples_are_shuffled(make, text_file, spm_model_file):
-    features = read(make(dupe_factor=3, num_shards=1, single_segment="clean"))
-    tokenizer = Tokenizer.from_file(spm_model_file)
-    documents = pathlib.Path(text_file).read_text().split("\n\n")
-    texts = [
-        "".join(f" {id}" for ids in tokenizer.encode_batch(document.split("\n")) for id in ids)
-        for document in documents
-    ]
-    document_of_row = []
-    for row in range(len(features["input_ids"])):
-        longer = "".join(f" {id}" for id in max(tokens_of(features, row), key=len))
-        document_of_row.append(next(i for i, text in enumerate(texts) if longer in text))
-    neighbors = np.corrcoef(document_of_row[:-1], document_of_row[1:])[0, 1]
-    whole = np.corrcoef(document_of_row, np.arange(len(document_of_row)))[0, 1]
-    assert len(document_of_row) > 600
-    assert abs(neighbors) < 0.12 and abs(whole) < 0.12  # three deviations
-
-
 def test_an_interrupted_run_is_resumed(make, tmp_path, monkeypatch, capsys):
     expected = contents(make("whole", num_shards=4))
     encode, num_calls = record_writer.encode_examples, 0
@@ -311,20 +293,6 @@ def test_a_finished_run_is_left_alone(make, capsys):
 # --- Odd and wrong input.
 
 
-def test_a_very_long_line_is_one_sentence(make):
-    line = " ".join(["kalo", "miter", "unsel"] * 12_000)
-    assert len(line) > 190_000
-    folder = make(text=f"{line}\nDori pan eth.\n\nPan un.\nLo ri.\n", dupe_factor=3)
-    assert metadata_of(folder)["counts"]["sentences"] == 4
-    assert read(folder)["input_mask"].sum(axis=1).max() == 64
-
-
-def test_single_sentence_documents_are_counted(make, capsys):
-    folder = make(text="Kalo miter unsel.\n\nDori pan eth.\nUn lo.\n")
-    assert metadata_of(folder)["counts"]["single_sentence_documents"] == 1
-    assert "1 documents are a single sentence" in capsys.readouterr().err
-
-
 def test_bytes_that_are_not_utf8(make, monkeypatch, capsys):
     monkeypatch.setattr(blocks, "BLOCK_BYTES", 20)
     text = b"Kalo miter.\nDori.\n\nUn\xff lo.\nPan.\n\nDori pan.\nKalo \xe9.\n\nUn lo.\nDori.\n"
@@ -335,20 +303,18 @@ def test_bytes_that_are_not_utf8(make, monkeypatch, capsys):
     assert "2 lines were not UTF-8" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("text", ["", "\n\n \n"])
-def test_empty_input(make, text):
-    with pytest.raises(UserError, match="input.txt: holds no text"):
-        make(text=text)
-
-
-def test_no_pair_at_all(make):
-    with pytest.raises(UserError, match="no document has two sentences"):
-        make(text="lo\n\nlo\n", single_segment="clean")
-
-
-def test_more_files_than_examples(make):
-    with pytest.raises(UserError, match="--num_shards=9: the text gives 2 examples, too few"):
-        make(text="Kalo miter.\nUn lo.\n", num_shards=9)
+@pytest.mark.parametrize(
+    ("text", "changes", "message"),
+    [
+        ("", {}, "input.txt: holds no text"),
+        ("\n\n \n", {}, "input.txt: holds no text"),
+        ("lo\n\nlo\n", {"single_segment": "clean"}, "no document has two sentences"),
+        ("Kalo miter.\nUn lo.\n", {"num_shards": 9}, "--num_shards=9: the text gives 2 examples"),
+    ],
+)
+def test_too_little_text(make, text, changes, message):
+    with pytest.raises(UserError, match=message):
+        make(text=text, **changes)
 
 
 def test_other_records_in_the_folder(make, tmp_path):

@@ -23,7 +23,7 @@ from albert_tf.data.record_formats.packed import (
 )
 from albert_tf.data.record_set import find_pretraining_records
 from albert_tf.data_prep.pretraining.run import create_pretraining_data
-from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings, dynamic_defaults
+from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
 from albert_tf.tasks.pretraining.settings import PretrainingConfig
 from albert_tf.tasks.pretraining.task import PretrainingTask
 from albert_tf.text.tokenizer import Tokenizer
@@ -424,8 +424,3 @@ def test_folders_of_packed_records_are_read_together(static, make):
     assert both.metadata["counts"]["examples"] == both.num_examples
     dataset = reading.training_dataset(both, both.schema, reading.Reading(3, True, 9, 1))
     assert next(iter(dataset))["first_positions"].shape == (3, max(sizes))
-
-
-def test_dynamic_masking_needs_one_pass_only():
-    assert dynamic_defaults({"masking": "dynamic"}) == {"dupe_factor": 1}
-    assert dynamic_defaults({"masking": "static"}) == {}
