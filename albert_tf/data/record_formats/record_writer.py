@@ -31,9 +31,6 @@ def encode_examples(
       lengths: name -> integers [examples], number of a feature's values that each record gets, from the first on;
         features without an entry get all.
     """
-    wrong = [name for name, array in features.items() if array.dtype not in (np.int32, np.float32)]
-    if wrong:
-        raise TypeError(f"{', '.join(wrong)}: features must be int32 or float32")
     names = [name.encode() for name in features]
     # A single array for all features: otherwise numba would compile for each set of features.
     values = np.concatenate([array.view(np.int32) for array in features.values()], axis=1)

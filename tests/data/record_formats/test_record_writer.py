@@ -1,7 +1,6 @@
 """The bytes of records: what TensorFlow writes, and reads."""
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from albert_tf.data.record_formats import record_writer
@@ -29,20 +28,3 @@ def test_a_record_is_what_tensorflow_writes_and_reads(tmp_path):
                 feature.int64_list.value.extend(values[row])
         assert tf.train.Example.FromString(record) == expected
         assert len(record) == expected.ByteSize()
-
-
-def test_records_get_as_many_values_as_their_lengths_say(tmp_path):
-    values = np.arange(1, 13, dtype=np.int32).reshape(3, 4)
-    features = {"some": values, "all": values * 1000}
-    path = tmp_path / "r.tfrecord"
-    encoded = record_writer.encode_examples(features, {"some": np.array([3, 0, 4])})
-    path.write_bytes(encoded.tobytes())
-    for row, record in enumerate(tf.data.TFRecordDataset(str(path)).as_numpy_iterator()):
-        found = tf.train.Example.FromString(record).features.feature
-        assert list(found["some"].int64_list.value) == values[row, : (3, 0, 4)[row]].tolist()
-        assert list(found["all"].int64_list.value) == (values[row] * 1000).tolist()
-
-
-def test_other_types_are_refused():
-    with pytest.raises(TypeError, match="ids"):
-        record_writer.encode_examples({"ids": np.zeros((1, 1), np.int64)})
