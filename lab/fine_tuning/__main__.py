@@ -71,7 +71,7 @@ _PART: Mapping[str, Any] = {"folder": "glue_partial", "epochs": 1.0}
 TASKS = {
     "CoLA": Task(("matthews", "accuracy"), (1, 3), header=False, epochs=1.0),
     "STS-B": Task(("pearson", "spearman"), (9, 7, 8), (), epochs=1.0),
-    "SST-2": Task(("accuracy",), (1, 0), epochs=1.0, most_examples=4_800),
+    "SST-2": Task(("accuracy",), (1, 0), epochs=1.0, most_examples=2_400),
     "MRPC": Task(("accuracy", "f1"), (0, 3, 4)),
     "RTE": Task(("accuracy",), (3, 1, 2), _TWO_WAY),
     "WNUT": Task(("f1", "precision", "recall"), folder="tagging", dev="dev.conll"),
