@@ -5,6 +5,7 @@
 It reads the data by itself and imports nothing of this project, and writes results.json and metrics.jsonl.
 """
 
+import itertools
 import json
 import pathlib
 import sys
@@ -30,8 +31,8 @@ def read_texts(path, settings):
 
 def read_sentences(path, names):
     """Lists of words, and lists of tags; new tags are appended to `names`."""
-    sentences = [block.split("\n") for block in path.read_text().strip().split("\n\n")]
-    rows = [[line.split("\t") for line in lines if line.strip()] for lines in sentences]
+    groups = itertools.groupby(path.read_text().split("\n"), lambda line: bool(line.strip()))
+    rows = [[line.split("\t") for line in lines] for is_sentence, lines in groups if is_sentence]
     names += sorted({tag for row in rows for _, tag in row} - set(names))
     tags = [[names.index(tag) for _, tag in row] for row in rows]
     return [[word for word, _ in row] for row in rows], tags
