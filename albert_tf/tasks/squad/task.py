@@ -115,34 +115,27 @@ class SquadTask(FineTuningTask):
 
     def prediction_files(self, predictions: Predictions) -> Files:
         """The answers to the questions of --predict_file."""
-        threshold = math.inf
-        if self.has_null:
-            threshold, origin = self._threshold()
-            print(f"null threshold {threshold:.4f} {origin}", flush=True)
         answers = self._answers(predictions, "predict")
+        threshold = self._threshold() if self.has_null else math.inf
         contents = dict(_answer_files("", answers, threshold))
         contents = {self.predictions_file(): contents.pop(self.usual_predictions_file), **contents}
         return {**contents, **self._raw_file(predictions, "predict")}
 
     def task_settings(self):
         """See `FineTuningTask`; includes the threshold of null odds."""
-        threshold = {"null_threshold": self._threshold()[0]} if self.has_null else {}
+        threshold = {"null_threshold": self._threshold()} if self.has_null else {}
         return {**super().task_settings(), **threshold}
 
-    def _threshold(self) -> tuple[float, str]:
-        """The given threshold of null odds, or the best one of an evaluation of this model; and its origin."""
+    def _threshold(self) -> float:
+        """The given threshold of null odds; or the best one of an evaluation of this model, 0 without one."""
         if self.config.null_threshold != "best":
-            return float(self.config.null_threshold), "from --null_threshold"
+            return float(self.config.null_threshold)
+        path = f"{self.run.output_dir}/{THRESHOLD_FILE}"
+        if files.exists(path):
+            return float(files.read_json(path)["null_threshold"])
         # A threshold fits the weights that it was chosen for, and training changes those of the initial checkpoint.
-        start = self._weights if self._weights and not self.run.do_train else None
-        for folder in filter(
-            None, (self.run.output_dir, self.run.init_checkpoint if start else "")
-        ):
-            if files.exists(path := f"{folder}/{THRESHOLD_FILE}"):
-                return float(files.read_json(path)["null_threshold"]), f"from {path}"
-        if start and "null_threshold" in start.task_settings:
-            return float(start.task_settings["null_threshold"]), f"from {start.source}"
-        return 0.0, "as there is no evaluation that chose one; see --null_threshold"
+        is_used = self._weights and not self.run.do_train
+        return float(self._weights.task_settings.get("null_threshold", 0.0)) if is_used else 0.0
 
 
 def _answer_files(prefix: str, answers: Answers, threshold: float) -> Files:
