@@ -1,11 +1,5 @@
 """Text -> token ids, with offsets into the original text.
 
-    Tokenizer                a vocabulary of either kind, as every program uses it
-    SentencePieceTokenizer   the same ids as the original's `preprocess_text` and `encode_ids`
-    WordPieceTokenizer       the same ids as the original's `FullTokenizer` with a vocab.txt
-    clean_text               white space, compatibility forms, accents and case, for SentencePiece
-    clean_with_origins       the same, with the origin of each character
-
 `serving/in_graph/tokenizer.py` has the same steps as TensorFlow operations, for exported models.
 
 Special tokens are inserted by id only: "[CLS]" inside a text is text. TensorFlow is imported for remote paths only, so
