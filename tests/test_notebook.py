@@ -21,7 +21,8 @@ SMALLER = {
     "lines[200:]": "lines[20:60]",
     "lines[:200]": "lines[:20]",
     "print()\n": """
-rows = (WORK / "parts" / "train.tsv").read_text().splitlines()[:41]
+header, *rows = (WORK / "parts" / "train.tsv").read_text().splitlines()
+rows = [header, *rows[:: len(rows) // 40]]
 for name in ("train.tsv", "dev.tsv"):
     (WORK / "parts" / name).write_text("\\n".join(rows) + "\\n")
 """,
