@@ -3,7 +3,7 @@
 import dataclasses
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from typing import TYPE_CHECKING, Any
 
 from albert_tf.core.errors import UserError
@@ -32,6 +32,8 @@ class TaskDefinition:
         model class of its own adds it to `model.heads.MODEL_CLASSES`, and gives `signatures` for exports.)
       source: subclass of `Source`, which reads the data and makes features; None for pretraining.
       name_of: function that selects one of `names` from the values of all flags; by default, it is the first name.
+      of_data: function of the values of all flags and the names of those that are given; it returns values of others,
+        read from the data.
       presets: value of --preset -> name among `names` -> settings.
       signatures: function (model, tokenizer, settings) -> (tf.Module, functions by name) for exports; by default, the
         function for the model class.
@@ -43,6 +45,7 @@ class TaskDefinition:
     predictors: Mapping[str, type["Predictor"]]
     source: type["Source"] | None = None
     name_of: Callable[[Mapping[str, Any]], str] | None = None
+    of_data: Callable[[Mapping[str, Any], Set[str]], Mapping[str, Any]] | None = None
     presets: Mapping[str, Mapping[str, Mapping[str, Any]]] = dataclasses.field(default_factory=dict)
     signatures: Callable | None = None
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import os
 from collections.abc import Mapping, Set
 from typing import Any
 
@@ -17,6 +18,7 @@ from albert_tf.tasks.settings import (
     as_flag,
     check_fixed,
     check_length,
+    holds_run,
     model_of,
 )
 
@@ -40,6 +42,7 @@ def defaults(
     definition: TaskDefinition, values: Mapping[str, Any], given: Set[str]
 ) -> dict[str, Any]:
     """Values for flags that are not given: the trained model's own, those of --preset, and the maximum length."""
+    _check_intent(values, given)
     path, trained = model_of(values), {}
     only_uses = not values["do_train"]
     # TensorFlow reads remote files, so they are read only if flags depend on them.
@@ -52,6 +55,10 @@ def defaults(
         if changed:
             own = " ".join(as_flag(name, trained[name]) for name in changed)
             print(f"as {path} was trained: {own}", flush=True)
+    elif definition.of_data and not only_uses:
+        trained = dict(definition.of_data(values, given))
+        for name, value in trained.items():
+            print(f"as the data says: {as_flag(name, value)}", flush=True)
     chosen = {**_preset(definition, {**values, **trained}, given), **trained}
     length = chosen.get("max_seq_length", values["max_seq_length"])
     most = _max_position_embeddings(values, model.max_position_embeddings)
@@ -61,6 +68,28 @@ def defaults(
         chosen["max_seq_length"] = most
         print(f"--max_seq_length is {most}, as the model has no more positions", flush=True)
     return chosen
+
+
+def _check_intent(values: Mapping[str, Any], given: Set[str]) -> None:
+    """Checks that a command that only predicts or evaluates names a run, before other flags are missed."""
+    of_training = {"train_file", "data_dir", "do_train", "init_checkpoint", "ensemble"}
+    forgot = "predict_file" in given and not of_training & given
+    folder = values["output_dir"]
+    if not (folder and (forgot or not values["do_train"])):
+        return
+    if values["init_checkpoint"]:
+        return
+    if not holds_run(folder):
+        above = os.path.dirname(folder.rstrip("/"))
+        hint = f"; --output_dir={above} does" if holds_run(above) else ""
+        raise UserError(
+            f"--output_dir={folder}: holds no run, whose model could be used{hint}; a finished model is named by"
+            " --init_checkpoint"
+        )
+    if forgot:
+        raise UserError(
+            "--predict_file without training data needs --do_train=false --do_eval=false --do_predict"
+        )
 
 
 def _preset(

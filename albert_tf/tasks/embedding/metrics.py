@@ -1,4 +1,4 @@
-"""Exact search among vectors, and the metrics of sentence embeddings: correlations, retrieval."""
+"""Exact search among vectors, and the metrics of sentence embeddings: correlations, triplets, retrieval."""
 
 from collections.abc import Collection, Sequence
 
@@ -49,6 +49,12 @@ def correlations(vectors: np.ndarray, scores: np.ndarray) -> dict[str, float]:
         "spearman": metrics.spearman(predicted, scores),
         "pearson": metrics.pearson(predicted, scores),
     }
+
+
+def triplet_accuracy(vectors: np.ndarray) -> float:
+    """Share of triplets [n, 3, D] whose anchor is closer to the positive than to the negative."""
+    anchors, positives, negatives = np.moveaxis(vectors, 1, 0)
+    return float(np.mean(cosines(anchors, positives) > cosines(anchors, negatives)))
 
 
 def retrieval(found: np.ndarray, relevant: Sequence[Collection[int]]) -> dict[str, float]:

@@ -9,8 +9,8 @@ from albert_tf.model.pooling import POOLINGS
 from albert_tf.tasks.settings import FineTuningConfig, files_setting
 
 # Loss -> kind of its evaluation, if no other is chosen.
-LOSSES = {"infonce": "retrieval", "cosent": "scores"}
-KINDS = ("retrieval", "scores")
+LOSSES = {"infonce": "retrieval", "cosine": "scores", "cosent": "scores", "triplet": "triplets"}
+KINDS = ("retrieval", "scores", "triplets")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -27,25 +27,32 @@ class EmbeddingConfig(FineTuningConfig):
     text_columns: str = setting(
         "",
         "Names of the columns with text, separated by commas: two for scores; anchor and positive, and perhaps"
-        " negatives, for infonce.",
+        " negatives, for infonce; anchor, positive and negative for triplets.",
         required=True,
     )
     eval_columns: str = setting("", "The same for --eval_file; by default --text_columns.")
     score_column: str = setting("score", "Column with the score of two texts.")
+    max_score: float = setting(
+        1.0, "Score that means a cosine of 1, for --loss=cosine.", minimum=1e-6
+    )
     loss: str = setting(
         "infonce",
-        "Loss: infonce selects the positive among all positives and negatives of the batch; cosent ranks the pairs of a"
-        " batch by their scores.",
+        "Loss: infonce selects the positive among all positives and negatives of the batch; cosine fits the cosine to"
+        " the score; cosent ranks the pairs of a batch by their scores; triplet wants a margin between positive and"
+        " negative.",
         choices=tuple(LOSSES),
     )
     eval_kind: str = setting(
         "",
-        "Evaluation: correlation with scores, or retrieval, which searches each first text's second text among all of"
-        " them. By default, the kind that belongs to --loss.",
+        "Evaluation: correlation with scores, accuracy on triplets, or retrieval, which searches each first text's"
+        " second text among all second texts. By default, the kind that belongs to --loss.",
         choices=("", *KINDS),
     )
     scale: float = setting(
         20.0, "Factor of the cosines in infonce and cosent (1 / temperature).", minimum=1e-3
+    )
+    margin: float = setting(
+        0.5, "Wanted difference of the two cosines of a triplet.", minimum=0, maximum=2
     )
     pooling: str = setting(
         str(SENTENCE_EMBEDDING["pooling"]),
@@ -65,9 +72,9 @@ class EmbeddingConfig(FineTuningConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        wanted = (2, 9) if self.loss == "infonce" else (2, 2)
+        wanted = {"infonce": (2, 9), "triplet": (3, 3)}.get(self.loss, (2, 2))
         self._check_columns("text_columns", wanted if self.train_file else (1, 9))
-        wanted = (2, 2) if self.kind_of_evaluation == "scores" else (2, 9)
+        wanted = {"scores": (2, 2), "triplets": (3, 3)}.get(self.kind_of_evaluation, (2, 9))
         if self.eval_file:
             name = "eval_columns" if self.eval_columns else "text_columns"
             self._check_columns(name, wanted)

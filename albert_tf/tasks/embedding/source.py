@@ -53,7 +53,7 @@ def make_group_features(settings: GroupSettings, groups: Sequence[TextGroup]) ->
 
 
 class EmbeddingSource(Source):
-    """Pairs, perhaps with negatives, scored pairs, or queries with a corpus; items are `TextGroup`s.
+    """Pairs, triplets, scored pairs, or queries with a corpus; items are `TextGroup`s.
 
     Attributes:
       relevant: for each query of an evaluation by retrieval, the numbers of the texts to be found. The items are then
@@ -67,7 +67,8 @@ class EmbeddingSource(Source):
 
     def names(self, split: str) -> list[str]:
         """See `Source`; the columns are needed by the loss only."""
-        columns = ["text_ids", *(["label_scores"] if self.config.loss == "cosent" else [])]
+        has_scores = self.config.loss in ("cosine", "cosent")
+        columns = ["text_ids", *(["label_scores"] if has_scores else [])]
         return [*self.sequence_names, *(columns if split == "train" else ())]
 
     def read(self, split: str) -> list[TextGroup] | None:
@@ -76,7 +77,7 @@ class EmbeddingSource(Source):
         if not path:
             return None
         kind = config.kind_of_evaluation if split == "eval" else config.loss
-        has_scores = split != "predict" and kind in ("scores", "cosent")
+        has_scores = split != "predict" and kind in ("scores", "cosine", "cosent")
         groups = self._rows(split, path, config.score_column if has_scores else "")
         return self._queries(groups) if split == "eval" and kind == "retrieval" else groups
 
@@ -100,6 +101,10 @@ class EmbeddingSource(Source):
             value = None
             if score_column:
                 value = float(parse_value(text_of(cells[-1], place), {}, place))
+                most = self.config.max_score
+                if split == "train" and self.config.loss == "cosine" and abs(value) > most:
+                    reason = f"score {value:g} is outside of -{most:g} to {most:g}"
+                    raise UserError(f"{place}: {reason}; --max_score is the highest score")
             groups.append(TextGroup(str(len(groups)), words, ids, value))
         return groups
 

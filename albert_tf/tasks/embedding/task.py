@@ -14,10 +14,10 @@ from albert_tf.tasks.embedding.settings import EmbeddingConfig
 from albert_tf.tasks.embedding.source import EmbeddingSource
 from albert_tf.tasks.finetuning import FineTuningTask
 from albert_tf.tasks.settings import FineTuningRunConfig
-from albert_tf.training.losses import Ratio
+from albert_tf.training.losses import Ratio, squared_error
 from albert_tf.training.task import Features, Files, Outputs, Predictions
 
-_BEST_METRICS = {"retrieval": "ndcg_at_10", "scores": "spearman"}
+_BEST_METRICS = {"retrieval": "ndcg_at_10", "scores": "spearman", "triplets": "triplet_accuracy"}
 _NEVER = -1e9  # added to the score of a text that must not be chosen
 _MOST_TEXTS = 2**31  # text ids are smaller
 
@@ -76,16 +76,24 @@ class EmbeddingTask(FineTuningTask):
     def losses(self, outputs: Outputs, features: Features) -> Mapping[str, Ratio]:
         """The loss of --loss in training; none in evaluations, whose data may be of another kind.
 
-        Both compare the texts of all devices; with several micro-batches, those of one on one device.
+        infonce and cosent compare the texts of all devices; with several micro-batches, those of one on one device.
         """
         if "text_ids" not in features:
             return {}
-        vectors_BCD = unit_length(outputs["embedding"])
+        vectors_BCD, weights_B = unit_length(outputs["embedding"]), example_weights(features)
         if self.config.loss == "infonce":
             return {"embedding_loss": self._infonce(vectors_BCD, features["text_ids"])}
-        cosines_B = tf.reduce_sum(vectors_BCD[:, 0] * vectors_BCD[:, 1], axis=-1)
+        cosines_BC = tf.einsum("BD,BCD->BC", vectors_BCD[:, 0], vectors_BCD[:, 1:])
+        if self.config.loss == "triplet":
+            lacking = tf.nn.relu(self.config.margin - cosines_BC[:, 0] + cosines_BC[:, 1])
+            loss = Ratio(tf.reduce_sum(lacking * weights_B), tf.reduce_sum(weights_B))
+            return {"embedding_loss": loss}
         scores_B = features["label_scores"][:, 0]
-        return {"embedding_loss": cosent(cosines_B, scores_B, self.config.scale, self._context())}
+        if self.config.loss == "cosine":
+            targets_B = scores_B / self.config.max_score
+            return {"embedding_loss": squared_error(cosines_BC[:, 0], targets_B, weights_B)}
+        context = self._context()
+        return {"embedding_loss": cosent(cosines_BC[:, 0], scores_B, self.config.scale, context)}
 
     def _context(self):
         """The device among the others; None if the losses are only named, or not compared over devices."""
@@ -126,13 +134,15 @@ class EmbeddingTask(FineTuningTask):
     # --- Results ---
 
     def evaluate(self, predictions: Predictions) -> Mapping[str, float]:
-        """Correlations with scores, or metrics of retrieval."""
+        """Correlations with scores, accuracy on triplets, or metrics of retrieval."""
         vectors = predictions["embeddings"]
         if self.config.kind_of_evaluation == "retrieval":
             number = len(self.source.relevant)
             vectors = metrics.unit_length(vectors)
             rows, _ = metrics.nearest(vectors[:number], vectors[number:], max(metrics.CUTOFFS))
             return metrics.retrieval(rows, self.source.relevant)
+        if self.config.kind_of_evaluation == "triplets":
+            return {"triplet_accuracy": metrics.triplet_accuracy(vectors)}
         return metrics.correlations(vectors, self._column("eval", "label_scores"))
 
     def evaluation_files(self, predictions: Predictions) -> Files:

@@ -8,13 +8,27 @@ r"""Fine-tunes ALBERT on SQuAD 1.1 or 2.0, evaluates it, and answers questions.
 The evaluation follows the official rules.
 """
 
+import os
+
 from albert_tf.tasks.definition import TaskDefinition
 from albert_tf.tasks.presets import row
 from albert_tf.tasks.squad.predictor import SpanOrNonePredictor, SpanPredictor
+from albert_tf.tasks.squad.questions import version_of
 from albert_tf.tasks.squad.settings import SquadConfig
 from albert_tf.tasks.squad.source import SquadSource
 
 _V1 = row(5e-5, 48, 0.0, 3649, 365, 384)
+
+
+def _of_data(values, given):
+    """The version of the files, if no flag says it."""
+    flags = [
+        name
+        for name in ("train_file", "eval_file")
+        if values[name] and "version" not in given and os.path.exists(values[name])
+    ]
+    found = [version_of(values[name], f"--{name}={values[name]}") for name in flags]
+    return {"version": max(found)} if found else {}
 
 
 def _task(config, run):
@@ -33,6 +47,7 @@ DEFINITION = TaskDefinition(
         "AlbertForSpan": SpanPredictor,
         "AlbertForSpanOrNone": SpanOrNonePredictor,
     },
+    of_data=_of_data,
     presets={
         "paper": {"squad1.1": _V1, "squad2.0": row(3e-5, 48, 0.0, 8144, 814, 512)},
         "readme": {

@@ -56,6 +56,15 @@ def read_squad(path: str, *, version: str, flag: str, need_answers: bool) -> lis
     return list(questions.values())
 
 
+def version_of(path: str, source: str) -> str:
+    """The version of SQuAD of a file: 2.0 if some question is impossible, otherwise 1.1."""
+    try:
+        found = any(_is_impossible(entry) for entry, _ in _entries(path, source))
+    except (KeyError, TypeError, AttributeError):
+        return "2.0"  # reading the file is an error
+    return "2.0" if found else "1.1"
+
+
 def _entries(path: str, source: str) -> Iterator[tuple[Any, Any]]:
     """Each question with its context."""
     if has_lists(path) and not path.lower().endswith(".json"):

@@ -14,7 +14,8 @@ class SquadConfig(FineTuningConfig):
 
     version: str = setting(
         "2.0",
-        "Version of SQuAD; in 1.1 every question has an answer.",
+        "Version of SQuAD; in 1.1 every question has an answer. By default, that of the data: 2.0 if a question of"
+        " --train_file or --eval_file is impossible.",
         choices=("1.1", "2.0"),
         of_model="fixed",
     )

@@ -20,6 +20,12 @@ def test_correlations_are_scipys():
     assert found["pearson"] == pytest.approx(scipy.stats.pearsonr(products, scores).statistic)
 
 
+def test_triplets_count_strictly_closer_positives():
+    anchor = [1.0, 0.0]
+    triplets = [[anchor, [1, 1], [0, 1]], [anchor, [0, 1], [1, 1]], [anchor, [2, 2], [3, 3]]]
+    assert metrics.triplet_accuracy(np.array(triplets)) == pytest.approx(1 / 3)
+
+
 @pytest.mark.parametrize("number", [1, 4, 11, 99])
 def test_nearest_is_a_stable_sort_of_all_products(number, monkeypatch):
     monkeypatch.setattr(metrics, "_QUERIES_AT_A_TIME", 3)

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf import load_pretrained
+from albert_tf import UserError, load_pretrained
 from albert_tf.tasks.embedding import task as embedding
+from albert_tf.tasks.embedding.settings import EmbeddingConfig
+from albert_tf.tasks.embedding.source import EmbeddingSource
 from tests.helpers import batch_of, eagerly, error_of, fine_tune_here, lines, make_task, weights
 
 SCALE = 7.0
@@ -25,6 +27,7 @@ def flags_of(embedding_files, tiny_pretrained):
         name, columns = {
             "infonce": ("pairs", "q,p"),
             "negatives": ("triplets", "q,p,n"),
+            "triplet": ("triplets", "q,p,n"),
         }.get(kind, ("scored", "a,b"))
         values = {
             "train_file": embedding_files / f"train_{name}.tsv",
@@ -36,6 +39,7 @@ def flags_of(embedding_files, tiny_pretrained):
             "scale": SCALE,
             "train_batch_size": 6,
             "num_train_steps": 4,
+            "max_score": 3,
             **changes,
         }
         return [f"--{name}={value}" for name, value in values.items()]
@@ -64,14 +68,20 @@ def infonce(vectors, texts, known) -> float:
 def expected_loss(made, vectors, items) -> float:
     texts, scores = [item.texts for item in items], [item.score for item in items]
     first = [cosine(row[0], row[1]) for row in vectors]
-    if made.config.loss == "infonce":
-        known = {tuple(item.texts[:2]) for item in made.items["train"]}
-        return infonce(vectors, texts, known)
+    match made.config.loss:
+        case "infonce":
+            known = {tuple(item.texts[:2]) for item in made.items["train"]}
+            return infonce(vectors, texts, known)
+        case "cosine":
+            return np.mean([(c - s / 3) ** 2 for c, s in zip(first, scores, strict=True)])
+        case "triplet":
+            second = [cosine(row[0], row[2]) for row in vectors]
+            return np.mean([max(0, 0.5 - p + n) for p, n in zip(first, second, strict=True)])
     pairs = itertools.product(zip(first, scores, strict=True), repeat=2)
     return math.log1p(sum(math.exp(SCALE * (a - b)) for (a, s), (b, t) in pairs if s < t))
 
 
-@pytest.mark.parametrize("loss", ["infonce", "negatives", "cosent"])
+@pytest.mark.parametrize("loss", ["infonce", "negatives", "cosine", "cosent", "triplet"])
 def test_a_loss_is_its_definition(flags_of, loss):
     made = make_task("embedder", *flags_of(loss))
     examples = [3, 13, 23, 1, 0, 7]  # 3, 13, 23: one anchor
@@ -124,7 +134,8 @@ def test_each_column_has_its_own_length_and_the_same_vectors(flags_of):
     "loss, changes, metrics",
     [
         ("infonce", {"projection_size": 9, "normalize": True}, "ndcg_at_10 mrr_at_10 recall_at_1"),
-        ("cosent", {"pooling": "cls", "gradient_accumulation_steps": 2}, "spearman pearson"),
+        ("cosent", {"pooling": "cls"}, "spearman pearson"),
+        ("triplet", {"gradient_accumulation_steps": 2}, "triplet_accuracy"),
     ],
 )
 def test_a_run_trains_evaluates_and_writes_a_model(
@@ -163,9 +174,18 @@ def test_any_encoder_is_evaluated_without_training(flags_of, embedding_files, tm
     "changes, message",
     [
         ({"text_columns": "q"}, "--text_columns must be 2 to 9 names, got 'q'"),
-        ({"loss": "cosent"}, "has no column 'score'"),
+        ({"loss": "triplet"}, "--text_columns must be 3 names, got 'q,p'"),
+        ({"loss": "cosine"}, "has no column 'score'"),
         ({"train_file": ""}, "--train_file is required"),
     ],
 )
 def test_wrong_input_is_named(flags_of, changes, message):
     assert message in error_of(make_task, "embedder", *flags_of("infonce", **changes))
+
+
+def test_a_score_that_no_cosine_reaches_names_its_row(tmp_path):
+    (tmp_path / "t.csv").write_text("a,b,score\nx,y,1\nx,z,-5.0\n")
+    values = {"train_file": str(tmp_path / "t.csv"), "text_columns": "a,b", "loss": "cosine"}
+    with pytest.raises(UserError, match=r"row 2 \(line 3\): score -5 is outside of -1 to 1; --max"):
+        EmbeddingSource(EmbeddingConfig(**values)).read("train")
+    assert len(EmbeddingSource(EmbeddingConfig(**values, max_score=5)).read("train")) == 2

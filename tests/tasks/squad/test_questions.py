@@ -5,8 +5,8 @@ import json
 import pandas
 import pytest
 
-from albert_tf.tasks.squad.questions import SquadQuestion, read_squad
-from tests.helpers import error_of
+from albert_tf.tasks.squad.questions import SquadQuestion, read_squad, version_of
+from tests.helpers import error_of, fine_tuning_settings
 
 
 def squad_file(*questions, context="the cat sat on the mat"):
@@ -125,3 +125,17 @@ def test_rows_of_others_are_questions(tmp_path, name):
     first, second = read(str(path), version="2.0")
     assert first.answers == (("cat", 4), ("the cat", 0)) and first.context == "the cat sat"
     assert (second.id, second.answers, second.is_impossible) == ("q2", (), True)
+    assert version_of(str(path), "x") == "2.0"
+
+
+def test_the_version_is_that_of_the_file(tmp_path, tiny_pretrained):
+    flags = [f"--init_checkpoint={tiny_pretrained}", "--output_dir=x", "--max_query_length=9"]
+    impossible = squad_file(entry("q1"), entry("q2", answers=[], is_impossible=True))
+    for content, more, version in (
+        (squad_file(entry()), [], "1.1"),
+        (impossible, [], "2.0"),
+        (squad_file(entry()), ["--version=2.0"], "2.0"),
+    ):
+        path = write(tmp_path, content)
+        settings = fine_tuning_settings("squad", *flags, f"--train_file={path}", *more)
+        assert settings[-1].version == version
