@@ -128,6 +128,11 @@ def main(settings: ExportSettings) -> str:
     if settings.do_lower_case is not None:
         weights = dataclasses.replace(weights, do_lower_case=settings.do_lower_case)
     task = predictors.task_settings_of(weights, settings.max_seq_length)
+    if task.get("windows") and settings.format != "onnx":
+        raise UserError(
+            f"{settings.model}: reads long texts in windows (--windows), which only an export with --format=onnx and"
+            " albert-tf predict or serve can do"
+        )
     has_tokenizer = weights.vocabulary or not file
     tokenizer = predictors.tokenizer_of(weights) if has_tokenizer else None
     dtype = {"bfloat16": "mixed_bfloat16"}.get(settings.dtype, settings.dtype)

@@ -68,7 +68,24 @@ class AnswerSettings(ModelUseSettings):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PredictSettings(AnswerSettings):
+class WindowedSettings(AnswerSettings):
+    """The model that answers, and how it reads long texts."""
+
+    windows: bool | None = setting(
+        None,
+        "Whether a classifier of one text reads long texts in windows instead of cutting them; by default as trained.",
+    )
+
+    def load_predictor(self) -> "Predictor":
+        """See `AnswerSettings`."""
+        predictor = super().load_predictor()
+        if self.windows is not None:
+            predictor.read_in_windows(self.windows)
+        return predictor
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PredictSettings(WindowedSettings):
     """The model that answers, and what."""
 
     input_file: str = files_setting(

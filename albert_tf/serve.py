@@ -15,12 +15,12 @@ from typing import ClassVar
 from albert_tf.core import flags
 from albert_tf.core.errors import UserError
 from albert_tf.core.settings import setting
-from albert_tf.predict import AnswerSettings
+from albert_tf.predict import WindowedSettings
 from albert_tf.serving.settings import LimitSettings
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ServeSettings(AnswerSettings):
+class ServeSettings(WindowedSettings):
     """The model and the address."""
 
     without_flags: ClassVar[tuple[str, ...]] = ("input_format",)

@@ -8,6 +8,7 @@ import io
 import json
 import math
 import os
+import pathlib
 import shutil
 import subprocess
 import sys
@@ -19,12 +20,13 @@ import pytest
 from albert_tf import UserError, load_pretrained, predict, save_pretrained, score
 from albert_tf.data import answer_tables
 from albert_tf.data.tables import read_table
+from albert_tf.export import export_model
 from albert_tf.predict import PredictSettings
 from albert_tf.serving import predictors
 from albert_tf.tasks.tagging import entities
 from albert_tf.text.masked_text import encode_masked
 from albert_tf.text.tokenizer import Tokenizer
-from tests.helpers import ROOT, TINY, WORDS, train_spm
+from tests.helpers import ROOT, TINY, WORDS, fine_tune_here, train_spm
 from tests.tasks.test_finetuning import evaluate_here
 
 
@@ -71,6 +73,27 @@ def test_the_rows_of_a_table_in_memory_are_items(finished, task_files):
     assert predictor.predict(more) == expected
     with pytest.raises(UserError, match="has no masked-LM head"):
         predictor.score(["a"])
+
+
+def test_answers_in_windows_are_the_runners(task_flags, tmp_path, capsys):
+    runner, flags = task_flags["labels"]
+    flags = [*flags, "--windows", "--max_seq_length=8", f"--output_dir={tmp_path / 'run'}"]
+    results = fine_tune_here(runner, *flags, "--num_train_steps=2", "--do_predict")
+    assert "read in several windows of 8 tokens" in capsys.readouterr().out
+    path = next(flag for flag in flags if flag.startswith("--predict_file=")).partition("=")[2]
+    texts = [row["review"] for row in rows_of(pathlib.Path(path))]
+    expected = rows_of(tmp_path / "run" / "predictions" / "predictions.tsv")
+    predictor = predictors.load_predictor(tmp_path / "run" / "model")
+    answers = predictor.predict(texts)
+    for answer, wanted in zip(answers, expected, strict=True):
+        for label, probability in answer["probabilities"].items():
+            assert probability == pytest.approx(float(wanted[f"probability_{label}"]), abs=6e-5)
+    assert min(results["eval"].values()) >= 0
+    assert not predictor.remarks()
+    with pytest.raises(UserError, match="expected a text, or {"):
+        predictor.predict([{"text_a": "a", "text_b": "b"}])
+    with pytest.raises(UserError, match="--windows"):
+        export_model(str(tmp_path / "run" / "model"), str(tmp_path / "export"))
 
 
 def test_several_labels_are_the_runners(finished, task_files):
@@ -489,6 +512,26 @@ def test_every_kind_of_model_answers_rows(task, finished, tmp_path):
     assert len(found) == 3 and len(found.columns) > len(cells)
     if task == "squad2.0":
         assert found["answer"].tolist() == ["hers", "", "hers"] and "predicted_answer" in found
+
+
+def test_windows_read_long_texts_whole_in_an_export(finished, tmp_path):
+    pytest.importorskip("onnxruntime")
+    model = finished("tsv").folder
+    texts = ["anna saw bert .", " ".join(["anna saw"] * 30 + ["dora was bad ."])]
+    predictor = predictors.load_predictor(model)
+    plain = [predictor.answered([predictor.check(text)])[0] for text in texts]
+    predictor.read_in_windows(True)
+    windows = predictor.predict(texts)
+    assert plain[0] == windows[0] and plain[1] != windows[1]
+    copy = shutil.copytree(model / "model", tmp_path / "model")
+    config = json.loads((copy / "config.json").read_text())
+    config["albert_tf"]["task"]["windows"] = True
+    (copy / "config.json").write_text(json.dumps(config))
+    onnx = predictors.load_predictor(export_model(str(copy), str(tmp_path / "onnx"), format="onnx"))
+    for answer, expected in zip(onnx.predict(texts), windows, strict=True):
+        assert answer["probabilities"] == pytest.approx(expected["probabilities"], abs=1e-4)
+    with pytest.raises(UserError, match="--windows is for models that classify one text"):
+        predictors.load_predictor(finished("tagging").folder).read_in_windows(True)
 
 
 def test_a_text_is_one_text_or_two_as_the_model_was_trained(finished):

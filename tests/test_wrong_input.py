@@ -85,6 +85,7 @@ WRONG_FLAGS = {
     f"{REVIEWS} --text_columns=review,mood": "--label_column=mood is in --text_columns",
     f"{REVIEWS} --label_separator=; --kind=regression": "--label_separator and --kind=regression",
     f"{REVIEWS} --class_weights=balanced --kind=regression": "--class_weights is for labels",
+    f"{REVIEWS} --text_columns=review,name --windows": "--windows is for --task_name=table with one",
     f"{REVIEWS} --preset=paper": "--preset=paper has no row for table",
     f"{REVIEWS} --seed=2147483647 --num_runs=2": "--num_runs (2) leads to seeds above",
     f"{REVIEWS} --max_seq_length=65": "--max_seq_length (65)",  # of 64 positions

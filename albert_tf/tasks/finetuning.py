@@ -313,9 +313,14 @@ class LabelTask(FineTuningTask):
 
     answer_key = "label"
 
-    def _answers(self, predictions: Predictions) -> np.ndarray:
+    def _values(self, predictions: Predictions, name: str, split: str) -> np.ndarray:
+        """A prediction of every item."""
+        del split
+        return predictions[name]
+
+    def _answers(self, predictions: Predictions, split: str = "eval") -> np.ndarray:
         """Indices of the most probable labels, int [examples]."""
-        return np.argmax(predictions["probabilities"], axis=1)
+        return np.argmax(self._values(predictions, "probabilities", split), axis=1)
 
     def _describe(self, item: Any, answer: Any, truth: Any, probability: float) -> str:
         """A line about an error: item, answer and truth (indices of labels, or scores), and probability."""
@@ -326,7 +331,7 @@ class LabelTask(FineTuningTask):
         items, answers = self.items["eval"], self._answers(predictions)
         truths = self._column("eval", self.source.label_columns[0])
         if has_labels := "probabilities" in predictions:
-            sureness = predictions["probabilities"].max(axis=1)
+            sureness = self._values(predictions, "probabilities", "eval").max(axis=1)
         else:
             sureness = np.abs(answers - truths)
 
@@ -339,12 +344,12 @@ class LabelTask(FineTuningTask):
 
     def prediction_files(self, predictions: Predictions) -> Files:
         """The label of every row with the probability of every label, and the raw predictions."""
-        answers = self._answers(predictions)
+        answers = self._answers(predictions, "predict")
         counts = collections.Counter(self.labels[answer] for answer in answers).most_common(10)
         print(
             "predicted " + ", ".join(f"{label}: {count:,}" for label, count in counts), flush=True
         )
-        probabilities = predictions["probabilities"]
+        probabilities = self._values(predictions, "probabilities", "predict")
         rows = [
             chosen_label(self.answer_key, self.labels, int(answer), row)
             for answer, row in zip(answers, probabilities, strict=True)

@@ -159,6 +159,12 @@ class Predictor(abc.ABC):
         """Raises the UserError for an item that does not have the expected form."""
         raise UserError(f"expected {self.expects}; got {shortened(item)}")
 
+    def read_in_windows(self, windows: bool) -> None:
+        """Sets whether long texts are read in windows, not cut; for classifiers of one text."""
+        if "windows" not in self.task_settings:
+            raise UserError("--windows is for models that classify one text")
+        self.task_settings = {**self.task_settings, "windows": windows}
+
     def settings(self, *names: str) -> dict[str, Any]:
         """The settings of the task with the given names."""
         return {name: self.task_settings[name] for name in names}

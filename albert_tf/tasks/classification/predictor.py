@@ -1,5 +1,6 @@
 """Predicts labels or scores of texts with a finished model."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,13 +11,17 @@ from albert_tf.core.errors import UserError
 from albert_tf.data.feature_table import FeatureTable
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.classification import glue, multi_label
+from albert_tf.tasks.classification.settings import ClassifierConfig
 from albert_tf.tasks.classification.text_pairs import (
     PairSettings,
     TextExample,
+    TextFeatureSettings,
     make_pair_features,
+    make_text_features,
+    mean_of_windows,
 )
 from albert_tf.tasks.embedding.predictor import checked_texts, ranked
-from albert_tf.tasks.predictor import Answer, Item, Predictor, best_label
+from albert_tf.tasks.predictor import Answer, Item, Predictor, best_label, defaults_of
 
 
 class PairPredictor(Predictor):
@@ -75,15 +80,29 @@ def _columns_of(task_settings: Mapping[str, Any], config: AlbertConfig) -> tuple
 class ClassificationPredictor(PairPredictor):
     """Predicts a label with probabilities, several labels with probabilities, or a score."""
 
+    default_settings = defaults_of(ClassifierConfig, "windows")
+
     def answers(self, examples):
         """See `Predictor`: `label` and `probability`, or `labels`, and `probabilities` by label; or `score`."""
-        logits_BC = self.outputs(self.table(examples))["logits"]
+        settings = TextFeatureSettings(self.tokenizer, **self.settings("max_seq_length", "windows"))
+        table = make_text_features(settings, examples)
+        if settings.windows:  # nothing is cut
+            table = dataclasses.replace(table, uncut_lengths={})
+        logits_BC = self.outputs(table)["logits"]
         labels = self.model.config.labels
         if self.model.config.is_multi_label:
-            return [reached_labels(labels, row) for row in expit(logits_BC)]
+            return [reached_labels(labels, row) for row in mean_of_windows(table, expit(logits_BC))]
         if len(labels) == 1:
-            return [{labels[0]: float(score)} for score in logits_BC[:, 0]]
-        return [best_label("label", labels, row) for row in softmax(logits_BC, axis=-1)]
+            scores = mean_of_windows(table, logits_BC[:, 0])
+            return [{labels[0]: float(score)} for score in scores]
+        rows = mean_of_windows(table, softmax(logits_BC, axis=-1))
+        return [best_label("label", labels, row) for row in rows]
+
+    def check(self, item):
+        example = super().check(item)
+        if example.text_b and self.task_settings["windows"]:
+            raise UserError("the model reads one text in windows; got two texts")
+        return example
 
     def rank(self, query: str, texts: Sequence[str]) -> list[Answer]:
         """Texts with `index`, `score` and `text`, the highest score of the pair (query, text) first.

@@ -64,6 +64,13 @@ class ClassifierConfig(OneAnswerConfig):
         "Weights of the labels in the loss: `balanced` by their frequency in the training data.",
         choices=("", "balanced"),
     )
+    windows: bool = setting(
+        False,
+        "Whether texts longer than --max_seq_length are read in windows, each beginning half a window after the one"
+        " before, instead of being cut. In training, each window is an example with the label of its text; answers are"
+        " the mean over the windows of a text. For --task_name=table with one text.",
+        of_model="fixed",
+    )
 
     def __post_init__(self):
         super().__post_init__()
@@ -79,6 +86,8 @@ class ClassifierConfig(OneAnswerConfig):
             self._check_separator()
         if self.class_weights and self._has_scores:
             self.refuse("class_weights", "is for labels, but this task has scores")
+        if self.windows and (self.task_key != OWN_TASK or len(self.text_column_names) > 1):
+            self.refuse("windows", "is for --task_name=table with one column in --text_columns")
 
     def _check_separator(self) -> None:
         if self.task_key != OWN_TASK:

@@ -3,9 +3,9 @@
 from albert_tf.tasks.classification import glue, tsv
 from albert_tf.tasks.classification.settings import ClassifierConfig
 from albert_tf.tasks.classification.text_pairs import (
-    PairSettings,
     TextExample,
-    make_pair_features,
+    TextFeatureSettings,
+    make_text_features,
 )
 from albert_tf.tasks.source import FILE_FLAGS, OFFICIAL_SPLITS, Source
 
@@ -14,7 +14,7 @@ class TextSource(Source):
     """A GLUE task (its row of the table is `glue`), or a user's own files; items are `TextExample`s."""
 
     config: ClassifierConfig
-    feature_function = (make_pair_features, PairSettings)
+    feature_function = (make_text_features, TextFeatureSettings)
 
     def __init__(self, config: ClassifierConfig):
         super().__init__(config)
@@ -66,3 +66,16 @@ class TextSource(Source):
         if self.glue:
             return super().rows(items)
         return tsv.read_rows(self.config.predict_file, "predict_file")
+
+    def length_report(self, table):
+        """See `Source`; it also says how to read all of the texts."""
+        lines, limit = super().length_report(table), self.config.max_seq_length
+        lengths = table.uncut_lengths["max_seq_length"]
+        if not (lengths > limit).any():
+            return lines
+        if self.config.windows:
+            return [line.replace("cut at", "read in windows of") for line in lines]
+        advice = f"--max_seq_length={max(lengths)} reads them whole, if the model allows it"
+        if self.glue is None and len(self.config.text_column_names) == 1:
+            advice += ", and --windows reads them in parts"
+        return [*lines, advice]

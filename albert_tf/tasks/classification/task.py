@@ -12,6 +12,7 @@ from albert_tf.tasks.classification import glue, multi_label
 from albert_tf.tasks.classification.predictor import reached_labels
 from albert_tf.tasks.classification.settings import ClassifierConfig
 from albert_tf.tasks.classification.source import TextSource
+from albert_tf.tasks.classification.text_pairs import FIRST_WINDOW, mean_of_windows
 from albert_tf.tasks.finetuning import FineTuningTask, LabelTask, majority_share
 from albert_tf.tasks.settings import FineTuningRunConfig
 from albert_tf.training.losses import (
@@ -48,6 +49,18 @@ class TextTask(FineTuningTask):
         named = zip(self.labels, self.class_weights, strict=True)
         print(f"class weights  {'  '.join(f'{name} {weight:.4g}' for name, weight in named)}")
 
+    def _values(self, predictions: Predictions, name: str, split: str) -> np.ndarray:
+        return mean_of_windows(self.tables[split], predictions[name])
+
+    def _labels(self, split: str, name: str) -> np.ndarray:
+        """The labels of the texts, [examples, labels]; those of a text's windows are equal."""
+        columns = self.tables[split].columns
+        is_first = columns.get(FIRST_WINDOW)
+        return columns[name] if is_first is None else columns[name][is_first[:, 0] == 1]
+
+    def _column(self, split: str, name: str) -> np.ndarray:
+        return self._labels(split, name)[:, 0]
+
     def _class_weights_for(self, features: Features) -> np.ndarray | None:
         """The weights of the labels in training; None in an evaluation, so that losses of runs are comparable."""
         return None if EXAMPLE_WEIGHTS in features else self.class_weights
@@ -60,8 +73,10 @@ class ClassificationTask(TextTask, LabelTask):
         super().__init__(config, run)
         self.is_regression = self.source.is_regression
         self.label_column = self.source.label_columns[0]
-        glue_task = self.source.glue
-        self.metric_names = glue_task.metrics if glue_task else config.metric_names
+        if self.source.glue:
+            self.metric_names = self.source.glue.metrics
+        else:
+            self.metric_names = config.metric_names
         self.best_metric = self.metric_names[0]
 
     # --- Training ---
@@ -92,11 +107,11 @@ class ClassificationTask(TextTask, LabelTask):
 
     # --- Results ---
 
-    def _answers(self, predictions: Predictions) -> np.ndarray:
+    def _answers(self, predictions: Predictions, split: str = "eval") -> np.ndarray:
         """Scores, float [examples], or indices of labels, int [examples]."""
         if self.is_regression:
-            return predictions["scores"][:, 0]
-        return super()._answers(predictions)
+            return self._values(predictions, "scores", split)[:, 0]
+        return super()._answers(predictions, split)
 
     def evaluate(self, predictions: Predictions) -> Mapping[str, float]:
         """Every metric of the task, for all examples and, if there are several groups, for each group.
@@ -104,7 +119,9 @@ class ClassificationTask(TextTask, LabelTask):
         In a task with groups, the first metric is that of the first group (MNLI: matched, as in the paper).
         """
         answers, labels = self._answers(predictions), self._column("eval", self.label_column)
-        probabilities = predictions.get("probabilities", answers)
+        probabilities = answers
+        if not self.is_regression:
+            probabilities = self._values(predictions, "probabilities", "eval")
         groups = np.array([example.group for example in self.items["eval"]])
         names = list(dict.fromkeys(groups))
         results = {}
@@ -136,7 +153,7 @@ class ClassificationTask(TextTask, LabelTask):
 
     def prediction_files(self, predictions: Predictions) -> Files:
         """Answers with probabilities to read, the leaderboard's file of a GLUE task, and the raw predictions."""
-        examples, answers = self.items["predict"], self._answers(predictions)
+        examples, answers = self.items["predict"], self._answers(predictions, "predict")
         if self.is_regression:
             rows = [{"score": float(score)} for score in answers]
             contents = dict(self._answer_files(rows, predictions))
@@ -191,8 +208,8 @@ class MultiLabelTask(TextTask):
 
     def _evaluated(self, predictions: Predictions) -> tuple[np.ndarray, np.ndarray]:
         """Probabilities and truths of the development data, [examples, C]; probabilities of a diverged model are 0."""
-        probabilities = np.nan_to_num(predictions["probabilities"])
-        return probabilities, self.tables["eval"].columns["label_sets"]
+        probabilities = np.nan_to_num(self._values(predictions, "probabilities", "eval"))
+        return probabilities, self._labels("eval", "label_sets")
 
     def evaluate(self, predictions: Predictions) -> Mapping[str, float]:
         """Average precision and F1."""
@@ -202,7 +219,7 @@ class MultiLabelTask(TextTask):
         """The average precision if the frequencies of the labels are the probabilities of every example."""
         if not self.eval_data:
             return {}
-        truths = self.tables["eval"].columns["label_sets"]
+        truths = self._labels("eval", "label_sets")
         frequencies = np.broadcast_to(truths.mean(axis=0), truths.shape)
         return multi_label.average_precisions(frequencies, truths)
 
@@ -239,6 +256,6 @@ class MultiLabelTask(TextTask):
 
     def prediction_files(self, predictions: Predictions) -> Files:
         """The labels of every row with the probability of every label, and the raw predictions."""
-        probabilities = predictions["probabilities"]
+        probabilities = self._values(predictions, "probabilities", "predict")
         answers = [reached_labels(self.labels, row) for row in probabilities]
         return self._answer_files(answers, predictions)

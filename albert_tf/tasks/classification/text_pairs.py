@@ -4,8 +4,10 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from albert_tf.data.feature_table import FeatureTable
-from albert_tf.tasks.sequences import pack_pairs
+from albert_tf.tasks.sequences import pack_pairs, windows_over
 from albert_tf.text.sequences import kept_lengths
 from albert_tf.text.tokenizer import Tokenizer
 
@@ -43,6 +45,16 @@ class PairSettings:
     max_seq_length: int
 
 
+@dataclasses.dataclass(frozen=True)
+class TextFeatureSettings(PairSettings):
+    """Settings of the features of a classifier; with `windows`, examples have one text."""
+
+    windows: bool = False
+
+
+FIRST_WINDOW = "first_window"
+
+
 def make_pair_features(settings: PairSettings, examples: Sequence[TextExample]) -> FeatureTable:
     """The sequences and labels of some examples.
 
@@ -67,6 +79,45 @@ def make_pair_features(settings: PairSettings, examples: Sequence[TextExample]) 
     columns = _label_columns(examples)
     uncut = {"max_seq_length": uncut_lengths}
     return pack_pairs(settings.tokenizer, pairs, columns, uncut_lengths=uncut)
+
+
+def make_text_features(
+    settings: TextFeatureSettings, examples: Sequence[TextExample]
+) -> FeatureTable:
+    """`make_pair_features`; or, with windows, the windows of each text, one after the other.
+
+    In the second case, the column `FIRST_WINDOW` (int32 [windows, 1]) is 1 for the first window of a text.
+    """
+    if not settings.windows:
+        return make_pair_features(settings, examples)
+    room = settings.max_seq_length - 2
+    windows, owners, uncut_lengths = [], [], []
+    texts = [example.text_a for example in examples]
+    for example, ids in zip(examples, settings.tokenizer.encode_batch(texts), strict=True):
+        uncut_lengths.append(len(ids) + 2)
+        for start, length, _ in windows_over(len(ids), room, max(1, room // 2)):
+            windows.append((ids[start : start + length], None))
+            owners.append((example, start == 0))
+    columns = _label_columns([example for example, _ in owners])
+    columns[FIRST_WINDOW] = [int(is_first) for _, is_first in owners]
+    uncut = {"max_seq_length": uncut_lengths}
+    return pack_pairs(settings.tokenizer, windows, columns, uncut_lengths=uncut)
+
+
+def mean_of_windows(table: FeatureTable, values: np.ndarray) -> np.ndarray:
+    """The mean of the values [windows, ...] of each text's windows, [texts, ...]; without windows, the values."""
+    firsts = _first_windows(table, len(values))
+    if len(firsts) == len(values):
+        return values
+    counts = np.diff([*firsts, len(values)]).reshape(-1, *[1] * (values.ndim - 1))
+    return np.add.reduceat(values, firsts, axis=0) / counts.astype(values.dtype)
+
+
+def _first_windows(table: FeatureTable, num_windows: int) -> np.ndarray:
+    """The row of each text's first window."""
+    if FIRST_WINDOW not in table.columns or not num_windows:
+        return np.arange(num_windows)
+    return np.flatnonzero(table.columns[FIRST_WINDOW][:, 0])
 
 
 def _label_columns(examples: Sequence[TextExample]) -> dict[str, Sequence]:

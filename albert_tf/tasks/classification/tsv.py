@@ -57,7 +57,7 @@ def parse_value(word: str, indices: Mapping[str, int], place: str) -> int | floa
 
 def split_labels(field: Cell, separator: str, place: str) -> list[str]:
     """The names of the labels in a field; a list, also one that is written in CSV, needs no separator."""
-    field = as_list(field)
+    field = as_list(field, place)
     if not isinstance(field, str):
         return [label_name(label) for label in field if label.strip()]
     if not field.strip():
@@ -70,12 +70,21 @@ def split_labels(field: Cell, separator: str, place: str) -> list[str]:
     return labels
 
 
-def as_list(field: Cell) -> Cell:
+def as_list(field: Cell, place: str) -> Cell:
     """The list that a text writes in Python or JSON, as pandas writes lists to CSV; other texts as they are."""
     text = field.strip() if isinstance(field, str) else ""
-    if text[:1] + text[-1:] == "[]":
-        with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
-            return cell(ast.literal_eval(text))
+    if text[:1] + text[-1:] not in ("[]", "()", "{}"):
+        return field
+    try:
+        value = ast.literal_eval(re.sub(r"\bnull\b", "None", text))
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        value = None
+    # NumPy writes no commas: Python would join the texts.
+    has_joined = re.search(r"""['"]\s+['"]""", text)
+    if isinstance(value, list | tuple | set) and not has_joined:
+        return cell(list(value))
+    if text.startswith("["):
+        raise UserError(f"{place}: expected a list of Python or JSON, got {text[:80]!r}")
     return field
 
 
@@ -138,7 +147,7 @@ def with_values(
 
 
 def _one_label(field: Cell, place: str) -> str:
-    if isinstance(field := as_list(field), str):
+    if isinstance(field := as_list(field, place), str):
         return label_name(field)
     reason = f"expected one label, got a list of {len(field)}; --label_separator allows several"
     raise UserError(f"{place}: {reason}")
@@ -162,19 +171,34 @@ def find_labels(
 ) -> tuple[str, ...]:
     """The labels of examples of `read_own`, in order: by value if all are numbers, otherwise alphabetically.
 
-    There must be two different labels or more, and, without a separator, each row must have one.
+    There must be two different labels or more, and each row must have one; with a separator, some row must have
+    several.
 
     Example:
       examples with 10, 2, 1.0, 2 -> ("1", "2", "10")
     """
-    labels = set()
+    labels, counts, has_twice = set(), set(), False
     for example in examples:
         label, place = example.label, f"{path}: {example.row}"
         own = split_labels(label, label_separator, place) if label_separator else []
         own = own if label_separator else [_one_label(label, place)]
         if own == [""]:
             raise UserError(f"{place}: has no label")
+        if any(character in name for name in own for character in "\t\r\n"):
+            raise UserError(f"{place}: has a tab or a line break in the label {str(label)[:80]!r}")
         labels.update(own)
+        counts.add(len(own))
+        has_twice |= len(own) > len({*own})
+    if label_separator and labels <= {"0", "1"} and (has_twice or len(counts) == 1 < max(counts)):
+        raise UserError(
+            f"{path}: has lists such as {str(label)[:80]!r} of 0 and 1; expected lists of labels, or a column with 0"
+            " or 1 for each label, which --label_column names with commas between"
+        )
+    if label_separator and counts == {1}:
+        raise UserError(
+            f"{path}: every row has one label, such as {label[:80]!r}; expected several with {label_separator!r}"
+            " between them, or none; change --label_separator or leave it out"
+        )
     if len(labels) < 2:
         only = next(iter(labels), label)
         raise UserError(f"{path}: expected two labels or more in --label_column, got only {only!r}")

@@ -132,7 +132,7 @@ def _rows_of_lists(path: str, source: str, columns: Sequence[str]) -> Iterator[G
     ends = {FIRST: frame.columns[0], LAST: frame.columns[-1]}
     names = [ends.get(column, column) for column in columns]
     for row, cells in zip(frame.index, chosen(frame, names, source), strict=True):
-        found = [as_list(cell) for cell in cells]
+        found = [as_list(cell, f"{path}: {row}") for cell in cells]
         lists = [cell for cell in found if isinstance(cell, list)]
         if len(lists) < len(columns) or len(set(map(len, lists))) > 1:
             raise UserError(

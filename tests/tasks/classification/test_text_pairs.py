@@ -16,7 +16,10 @@ from albert_tf.tasks.classification.source import TextSource
 from albert_tf.tasks.classification.text_pairs import (
     PairSettings,
     TextExample,
+    TextFeatureSettings,
     make_pair_features,
+    make_text_features,
+    mean_of_windows,
 )
 from albert_tf.tasks.classification.tsv import find_labels, read_own, with_values
 from albert_tf.text.sequences import kept_lengths
@@ -89,6 +92,28 @@ def test_labels_and_scores_are_columns(tokenizer):
     assert scored.columns["label_scores"].dtype == np.float32
 
 
+def test_windows_overlap_by_half_and_their_mean_is_that_of_the_text(tokenizer):
+    texts = [" ".join(WORDS), "", "a dog"]
+    examples = [TextExample(str(i), text, label=i) for i, text in enumerate(texts)]
+    table = make_text_features(TextFeatureSettings(tokenizer, 12, windows=True), examples)
+    ids = tokenizer.encode(texts[0])
+    counts = [1 + max(0, -(-(len(ids) - 10) // 5)), 1, 1]
+    assert len(ids) > 30 and len(table) == sum(counts)
+    for window in range(counts[0]):
+        expected = [2, *ids[window * 5 : window * 5 + 10], 3]
+        assert table.sequence("input_ids", window).tolist() == expected
+    assert table.columns["label_ids"][:, 0].tolist() == np.repeat([0, 1, 2], counts).tolist()
+    assert table.uncut_lengths["max_seq_length"].tolist() == [
+        len(tokenizer.encode(text)) + 2 for text in texts
+    ]
+    values = np.arange(2 * len(table), dtype=np.float32).reshape(-1, 2) ** 2
+    expected = [part.mean(axis=0) for part in np.split(values, np.cumsum(counts)[:-1])]
+    np.testing.assert_allclose(mean_of_windows(table, values), expected, rtol=1e-6)
+    np.testing.assert_allclose(mean_of_windows(table, values[:, 1]), [e[1] for e in expected])
+    halves = [make_text_features(TextFeatureSettings(tokenizer, 12, True), [e]) for e in examples]
+    assert type(table).concatenate(halves).sha256() == table.sha256()
+
+
 def test_columns_are_found_by_name_in_any_order(tmp_path):
     path = write(tmp_path / "own.tsv", "b\tscore\tunused\tname\ta \nsecond\t-1.5e1\t?\tx9\tfirst\n")
     columns = {"text_columns": ["a", "b"], "label_columns": ["score"]}
@@ -123,6 +148,7 @@ WRONG = {  # the column of labels -> what the line says about it
     "good good": "expected two labels or more in --label_column, got only 'good'",
     "good \t": "row 2 (line 3): has no label",
     "good;x good;;bad": "row 2 (line 3): expected labels with ';' between them, got 'good;;bad'",
+    "good good, bad": "every row has one label, such as ",
     "1 nan": "row 2 (line 3): expected a number as score, got 'nan'",
     "1 1,5": "row 2 (line 3): expected a number as score, got '1,5'",
 }
@@ -177,6 +203,7 @@ def test_a_label_has_the_same_name_in_every_format(name, values, names, tmp_path
     [
         ["['sport', 'food']", "['food']", "['sport']"],
         ['["sport", "food"]', '["food"]', '["sport"]'],
+        ["('sport', 'food')", "('food',)", "sport"],
     ],
 )
 def test_lists_in_cells_of_csv_are_lists(cells, tmp_path):
@@ -184,6 +211,25 @@ def test_lists_in_cells_of_csv_are_lists(cells, tmp_path):
     examples, labels = own(tmp_path / "t.csv", label_separator=",")
     assert labels == ("food", "sport")
     assert [example.label for example in examples] == [(1, 1), (1, 0), (0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("cells", "separator", "message"),
+    [
+        (["[0, 1, 0]", "[1, 0, 0]"], ",", "of 0 and 1; expected lists of labels, or a column"),
+        (["[0, 1]", "[1, 0]"], ",", "of 0 and 1; expected lists of labels, or a column"),
+        (["[0 1 0]", "[1 0 0]"], ",", "row 1 (line 2): expected a list of Python or JSON"),
+        (["['a' 'b']", "['a']"], ",", "row 1 (line 2): expected a list of Python or JSON"),
+        (["['a', 'b']", "['a']"], "", "row 1 (line 2): expected one label, got a list of 2"),
+        (["x\ty", "z"], "", "has a tab or a line break in the label 'x\\ty'"),
+        (["p\nq", "z"], "", "has a tab or a line break in the label 'p\\nq'"),
+    ],
+)
+def test_other_cells_of_labels_are_rejected(cells, separator, message, tmp_path):
+    pandas.DataFrame({"text": "a", "y": cells}).to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(UserError) as caught:
+        own(tmp_path / "t.csv", label_separator=separator)
+    assert message in str(caught.value) and len(str(caught.value).splitlines()) == 1
 
 
 def test_columns_of_0_and_1_are_labels(tmp_path):
