@@ -3,10 +3,10 @@
     EU       NNP  B-ORG
     rejects  VBZ  O
 
-The columns of a file are separated by tabs or, if its first word's line has none, by spaces; other white space, such as
-U+00A0, belongs to words. An empty line, or a line that begins with -DOCSTART-, ends a sentence. Before a sentence,
-lines that begin with # and have another number of columns are comments. In a table (JSON lines, Parquet, CSV), a row
-has a list of words and a list of tags.
+A line's columns are separated by tabs or, without a tab, by spaces; other white space, such as U+00A0, belongs to
+words. An empty line, or a line that begins with -DOCSTART-, ends a sentence; before a sentence, lines that begin with #
+and have no tag are comments. In a table (JSON lines, Parquet, CSV), a row has a list of words
+and a list of tags.
 """
 
 import dataclasses
@@ -15,15 +15,16 @@ import re
 from collections.abc import Iterator, Sequence
 
 from albert_tf.core.errors import UserError
-from albert_tf.data.tables import chosen, has_lists, read_lines, read_table
+from albert_tf.data.tables import chosen, has_lists, listed, read_lines, read_table
 from albert_tf.tasks.classification.tsv import as_list, label_indices, parse_value
 from albert_tf.tasks.tagging import entities
-from albert_tf.tasks.tagging.settings import FIRST, LAST, PREFIXED, WORDS
+from albert_tf.tasks.tagging.settings import BARE, FIRST, LAST, PREFIXED, WORDS
 
 _DOCUMENT = "-DOCSTART-"
 _BLANKS = " \t\r\v\f"
-# Begins a line for several words, or for a word that is not there.
-_PART_OF_CONLLU = re.compile(r"[0-9]+[-.][0-9]+")
+_PART_OF_CONLLU = re.compile(
+    r"[0-9]+[-.][0-9]+"
+)  # a line for several words, or for a word that is not there
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,20 +86,25 @@ def read_tagged(
     """Reads a UTF-8 file, with or without byte-order mark, with any line ends; or a table of `data.tables`.
 
     Args:
-      token_column: `first`, `last` or a number from 1; of a table, its name.
+      token_column: `first`, `last`, a number from 1, or a name in the first line or of a column of the table.
       tag_column: the same for the tags.
       need_tags: whether tags are read; if not, a file for predictions need not have any.
       scheme: what the tags are (see `TaggingConfig.tag_scheme`); prefixed tags are IOB1, IOB2, BIOES, BILOU or BMES.
     """
     source = f"--{flag}={path}"
     columns = [token_column, *([tag_column] if need_tags else [])]
-    groups = (_rows_of_lists if has_lists(path) else _groups)(path, source, columns)
+    if has_lists(path):
+        groups = _rows_of_lists(path, source, columns)
+    else:
+        groups = _groups(path, source, columns, (token_column, tag_column), scheme)
     sentences, all_tags = [], []
     for row, words, tags in groups:
         sentence = Sentence(words, row=row)
         for index, (word, tag) in enumerate(itertools.zip_longest(words, tags)):
             _check_word(word, tag, scheme, f"{path}: {sentence.place(index)}")
         sentences.append(sentence)
+        if scheme == BARE:
+            tags = [tag if entities.is_tag(tag) else f"I-{tag}" for tag in tags]
         all_tags.append(tuple(tags if scheme == WORDS else entities.to_iob2(tags)))
     if not sentences:
         raise UserError(f"{source}: contains no words")
@@ -119,7 +125,7 @@ def _check_word(word: str, tag: str | None, scheme: str, place: str) -> None:
     if scheme == PREFIXED and not entities.is_tag(tag):
         raise UserError(
             f"{place}: expected a tag such as O, B-LOC or I-LOC, got {tag[:80]!r}; --tag_column names the column of the"
-            f" tags, --tag_scheme={WORDS} is for other tags"
+            f" tags, --tag_scheme={BARE} or {WORDS} says what other tags are"
         )
 
 
@@ -129,8 +135,7 @@ Group = tuple[int | str, tuple[str, ...], list[str]]  # number of the first line
 def _rows_of_lists(path: str, source: str, columns: Sequence[str]) -> Iterator[Group]:
     """The sentences of a table with a list of words, and a list of tags, in each row."""
     frame = read_table(path, source=source)
-    ends = {FIRST: frame.columns[0], LAST: frame.columns[-1]}
-    names = [ends.get(column, column) for column in columns]
+    names = [frame.columns[_position(column, frame.columns, path)] for column in columns]
     for row, cells in zip(frame.index, chosen(frame, names, source), strict=True):
         found = [as_list(cell, f"{path}: {row}") for cell in cells]
         lists = [cell for cell in found if isinstance(cell, list)]
@@ -143,43 +148,67 @@ def _rows_of_lists(path: str, source: str, columns: Sequence[str]) -> Iterator[G
             yield row, tuple(lists[0]), lists[1] if len(lists) > 1 else []
 
 
-def _groups(path: str, source: str, columns: Sequence[str]) -> Iterator[Group]:
-    """The sentences of a file with a word in each line."""
-    lines = [line if line.strip(_BLANKS) else "" for line in read_lines(path, source)]
-    others = [line for line in lines if line and not line.startswith(_DOCUMENT)]
-    first = next((line for line in others if line[0] != "#"), others[0] if others else "")
-    has_tabs = "\t" in first.rstrip(_BLANKS)
-
-    def split(line: str) -> list[str]:
-        blanks = line.strip(_BLANKS)
-        return line.split("\t") if has_tabs else re.split(f"[{_BLANKS}]+", blanks)
-
-    width = len(split(first))
-    positions = [_position(column, width, path) for column in columns] if first else []
+def _groups(
+    path: str, source: str, columns: Sequence[str], known: Sequence[str], scheme: str
+) -> Iterator[Group]:
+    """The sentences of a file with a word in each line; `known` are the columns of which `columns` are read."""
+    lines = read_lines(path, source)
+    rows = [_fields(line) for line in lines]
+    first = next((row for row in rows if any(row) and not row[0].startswith(("#", _DOCUMENT))), [])
+    width = len(first) or next((len(row) for row in rows if any(row)), 0)
+    names = {column for column in known if not _is_position(column)}
+    positions = None
     words: list[str] = []
     tags: list[str] = []
-    for row, line in enumerate([*lines, ""], start=1):
-        if not line or line.startswith(_DOCUMENT):
+    for row, (line, fields) in enumerate(zip([*lines, ""], [*rows, [""]], strict=True), start=1):
+        if not any(fields) or fields[0].startswith(_DOCUMENT):
             if words:
                 yield row - len(words), tuple(words), tags
             words, tags = [], []
             continue
-        fields = split(line)
-        if line[0] == "#" and not words and len(fields) != width:
+        if len(fields) != width:  # a line with tabs and spaces
+            parts = re.split(f"[{_BLANKS}]+", line.strip(_BLANKS))
+            fields = parts if len(parts) == width else fields
+        if line.startswith("#") and not words and _is_comment(fields, width, first, scheme):
             continue
+        if positions is None:
+            positions = [_position(column, fields, f"{path}: line {row}") for column in columns]
+            if names & {*fields}:
+                continue  # the line has the names of the columns
         if len(fields) != width:
             raise UserError(f"{path}: line {row}: expected {width} columns, got {len(fields)}")
         if width == 10 and _PART_OF_CONLLU.fullmatch(fields[0]):
             continue
-        word, *tag = (fields[position].strip(_BLANKS) for position in positions)
+        word, *tag = (fields[position] for position in positions)
         words.append(word)
         tags += tag
 
 
-def _position(column: str, width: int, path: str) -> int:
-    """Index of a column, of which there are `width`."""
-    index = {FIRST: 1, LAST: width}.get(column) or (int(column) if column.isdecimal() else 0)
-    if not 0 < index <= width:
-        reason = f"expected first, last or a number up to {width} as column, got {column!r}"
-        raise UserError(f"{path}: {reason}")
-    return index - 1
+def _fields(line: str) -> list[str]:
+    """The columns of a line."""
+    if "\t" in line.rstrip(_BLANKS):
+        return [field.strip(_BLANKS) for field in line.split("\t")]
+    return re.split(f"[{_BLANKS}]+", line.strip(_BLANKS))
+
+
+def _is_comment(fields: Sequence[str], width: int, first: Sequence[str], scheme: str) -> bool:
+    """Whether a line with # is a comment: it has other columns than the first word's, or no tag where that has one."""
+    if len(fields) != width:
+        return True
+    is_tagged = scheme == PREFIXED and first and entities.is_tag(first[-1])
+    return bool(is_tagged and width > 1 and not entities.is_tag(fields[-1]))
+
+
+def _is_position(column: str) -> bool:
+    return column in (FIRST, LAST) or column.isdecimal()
+
+
+def _position(column: str, header: Sequence[str], place: str) -> int:
+    """Index of a column."""
+    if column in (FIRST, LAST):
+        return 0 if column == FIRST else len(header) - 1
+    if column.isdecimal() and int(column) <= len(header):
+        return int(column) - 1
+    if column not in header:
+        raise UserError(f"{place}: has no column {column!r}, only {listed(list(header))}")
+    return list(header).index(column)

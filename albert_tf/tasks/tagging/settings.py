@@ -4,10 +4,13 @@ import dataclasses
 from typing import ClassVar
 
 from albert_tf.core.settings import changed, setting
-from albert_tf.tasks.settings import FineTuningConfig, files_setting
+from albert_tf.tasks.settings import (
+    FineTuningConfig,
+    files_setting,
+)
 
 FIRST, LAST = "first", "last"
-PREFIXED, WORDS = "prefixed", "words"
+PREFIXED, BARE, WORDS = "prefixed", "bare", "words"
 SEPARATORS = {"space": " ", "none": ""}  # between words
 
 
@@ -24,19 +27,19 @@ class TaggingConfig(FineTuningConfig):
     predict_file: str = files_setting("File to tag, with or without tags.")
     token_column: str = setting(
         FIRST,
-        "Column of the words: `first`, `last`, a number from 1 or, in a table, its name.",
+        "Column of the words: `first`, `last`, a number from 1, or its name in the file's first line.",
         of_model="default",
     )
     tag_column: str = setting(
         LAST,
-        "Column of the tags: `first`, `last`, a number from 1 or, in a table, its name.",
+        "Column of the tags: `first`, `last`, a number from 1, or its name in the first line.",
         of_model="default",
     )
     tag_scheme: str = setting(
         PREFIXED,
-        "What the tags are: prefixed with letters, such as B-LOC (IOB1, IOB2, BIOES, BILOU, BMES), or labels of single"
-        " words, such as parts of speech.",
-        choices=(PREFIXED, WORDS),
+        "What the tags are: prefixed with letters, such as B-LOC (IOB1, IOB2, BIOES, BILOU, BMES); bare types, such as"
+        " LOC, where neighbors of one type are one entity; or labels of single words, such as parts of speech.",
+        choices=(PREFIXED, BARE, WORDS),
         of_model="fixed",
     )
     word_separator: str = setting(
@@ -60,6 +63,12 @@ class TaggingConfig(FineTuningConfig):
 
     def __post_init__(self):
         super().__post_init__()
+        for name in ("token_column", "tag_column"):
+            column = getattr(self, name)
+            is_number = column.lstrip("-").isdecimal()
+            if not column.strip() or (is_number and int(column) < 1):
+                reason = f"must be first, last, a number from 1, or a name, got {column!r}"
+                self.refuse(name, reason)
         if self.token_column == self.tag_column:
             reason = f"={self.tag_column} is --token_column, too: a model would read its answers"
             self.refuse("tag_column", reason)

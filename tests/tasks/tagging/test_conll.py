@@ -66,11 +66,13 @@ def test_tables_hold_the_same_sentences(tmp_path, name):
     assert file.tags == (("B-ORG", "O"), ("B-PER",))
 
 
-def test_columns_have_numbers(tmp_path):
-    text = "1\tNew York\tB-LOC\tNNP\n2\tis\tO\tVBZ"
+@pytest.mark.parametrize("columns", [("2", "3"), ("word", "tag"), ("2", "tag"), ("word", "3")])
+def test_columns_have_numbers_or_names(tmp_path, columns):
+    has_header = not all(map(str.isdecimal, columns))
+    lines = ["id\tword\ttag\tpos"] * has_header + ["1\tNew York\tB-LOC\tNNP", "2\tis\tO\tVBZ"]
     for need_tags in (True, False):
-        file = read(tmp_path, text, "2", "3", need_tags=need_tags)
-        assert file.sentences == (Sentence(("New York", "is"), row=1),)
+        file = read(tmp_path, "\n".join(lines), *columns, need_tags=need_tags)
+        assert file.sentences == (Sentence(("New York", "is"), row=1 + has_header),)
         assert file.tags == ((("B-LOC", "O"),) if need_tags else None)
 
 
@@ -109,9 +111,9 @@ def test_a_table_of_another_form(tmp_path, row):
 
 
 def test_a_column_that_is_not_there_is_named(tmp_path):
-    for column in ("3", "0", "c"):
+    for column in ("3", "c"):
         line = error_of(read, tmp_path, "a b\nEU O\n", tag_column=column)
-        assert line.endswith(f"expected first, last or a number up to 2 as column, got {column!r}")
+        assert line.endswith(f"words.conll: line 1: has no column {column!r}, only a, b")
 
 
 def test_an_unknown_type_names_its_line(tmp_path):
@@ -128,8 +130,11 @@ def test_real_files_are_read_whole(real_data, name, sentences, types):
 
 
 OTHERS = {
-    "comments": "# sent_id = 1\n# text = EU rejects\n" + TWO.replace("\n\n", "\n\n# text = #x\n"),
+    "comments": "# newdoc\n# sent_id = 1\n# text = EU rejects\n"
+    + TWO.replace("\n\n", "\n\n# text = #x\n"),
     "comments before tabs": "# id 5239\tdomain=x\tO\n" + TWO.replace(" ", "\t"),
+    "tabs and spaces": TWO.replace("EU ", "EU\t"),
+    "both in a line": "EU NNP B-ORG\nrejects VBZ\tO\n\nPeter\tNNP I-PER\nBlackburn NNP I-PER\n",
 }
 
 
@@ -156,11 +161,14 @@ def test_other_white_space_belongs_to_words(tmp_path):
 
 
 def test_a_flag_says_what_tags_without_letters_are(tmp_path):
+    text = "Ann PER\nLee PER\nis O\nin O\nRome LOC\n"
+    file = read(tmp_path, text, scheme="bare")
+    assert file.tags == (("B-PER", "I-PER", "O", "O", "B-LOC"),)
     file = read(tmp_path, "I-PER PRON\nam VERB\n. .\n", scheme="words")
     assert file.labels() == (".", "PRON", "VERB") and file.tags == (("PRON", "VERB", "."),)
     assert [sentence.tags for sentence in file.labelled(file.labels())] == [(1, 2, 0)]
-    line = error_of(read, tmp_path, "Ann PER\nis O\n")
-    assert "got 'PER'" in line and "--tag_scheme=words" in line
+    line = error_of(read, tmp_path, text)
+    assert "got 'PER'" in line and "--tag_scheme=bare or words" in line
 
 
 def test_conllu_has_words_in_its_second_column(tmp_path):
