@@ -1,4 +1,4 @@
-"""Tables of examples: TSV, CSV, JSON lines and Parquet, as DataFrames of pandas.
+"""Tables of examples: TSV, CSV, JSON lines, Parquet, Arrow, and folders of such files, as DataFrames of pandas.
 
 The ending of a file's name selects the format; it may be followed by .gz. Files with an unknown ending are TSV, in
 which quotation marks are ordinary text: the files of GLUE contain thousands of unpaired ones.
@@ -12,7 +12,8 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from albert_tf.core import files
@@ -24,14 +25,18 @@ if TYPE_CHECKING:
 Cell = str | list[str]
 
 _NAMES_SHOWN = 20  # labels or columns in one message
-_JSON = (".jsonl", ".json")
-ENDINGS = (".csv", ".tsv", *_JSON, ".parquet")
+_JSON = (".jsonl", ".ndjson", ".json")
+# If a folder has files of several formats, the first of these is its table; `datasets` writes state.json beside .arrow.
+ENDINGS = (".arrow", ".parquet", *_JSON, ".csv", ".tsv")
+_SEPARATORS, _ROWS_TO_GUESS = ",;\t|", 20
+_SPLITS = re.compile(r"(train|dev|val|valid|validation|eval|test)(?![a-z])", re.IGNORECASE)
+_IDS = ("id", "guid", "uuid", "idx")
 _RECORDS = 'DataFrame.to_json writes rows with orient="records"'
 
 
 def is_table(path: str) -> bool:
     """Whether a name is that of a table, whose lines are not texts."""
-    return _ending(path) in ENDINGS
+    return _ending(path) in ENDINGS or files.is_folder(path)
 
 
 def has_lists(path: str) -> bool:
@@ -47,7 +52,7 @@ def read_table(
     fills_short_rows: bool = False,
     empty_rows: bool = False,
 ) -> "pandas.DataFrame":
-    """The rows of a file, or of several files with the same columns: a glob, or paths separated by commas.
+    """The rows of a file, of all files in a folder, or of several of these: a glob, or paths separated by commas.
 
     A line without any text is a row if the table has one column.
 
@@ -58,8 +63,9 @@ def read_table(
       empty_rows: whether lines without any text are rows also with several columns, as where each row is answered.
 
     Returns:
-      Values as the format has them. The index says where each row is, for messages: "row 338 (line 3526)". Rows of
-      data count from 1, without the header; the line is that of the file.
+      Values as the format has them; numbers that stand for names of classes (`datasets.ClassLabel`) are these names.
+      The index says where each row is, for messages: "row 338 (line 3526, id politics/279)". Rows of data count from
+      1, without the header; the line is that of the file; the id is the user's, if there is such a column.
 
     Raises:
       UserError: the file cannot be read, is of another format, or has no rows.
@@ -68,28 +74,23 @@ def read_table(
     import pyarrow
 
     frames: list[pandas.DataFrame] = []
-    paths = _paths(path)
-    for name in paths:
-        own = source if len(paths) == 1 else name
-        content = _content(name, own)
+    parts = [part for name in _paths(path) for part in _parts(name, source)]
+    for name, content in parts:
+        own = source if len(parts) == 1 else name
         try:
             frame, lines = _read(name, content, header, fills_short_rows, empty_rows)
+            _check_names(frame)
         except (UserError, ValueError, csv.Error, pyarrow.ArrowException) as error:
-            is_ours = isinstance(error, UserError)
-            reason = error if is_ours else f"cannot be read: {first_line(error)}"
+            reason = (
+                error if isinstance(error, UserError) else f"cannot be read: {first_line(error)}"
+            )
             raise UserError(f"{own}: {reason}") from None
-        frame.columns = frame.columns.map(str)
-        if not frame.columns.is_unique:
-            twice = frame.columns[frame.columns.duplicated()][0]
-            raise UserError(f"{own}: has two columns {twice!r}")
         is_json = _ending(name) in _JSON  # whose rows may lack keys
         if frames and not is_json and {*frame.columns} != {*frames[0].columns}:
-            raise UserError(f"{own}: has other columns than {paths[0]}")
-        start = f"{os.path.basename(name)} row" if len(paths) > 1 else "row"
-        places = [f"{start} {row}" for row in range(1, len(frame) + 1)]
-        if lines:
-            places = [f"{row} (line {line})" for row, line in zip(places, lines, strict=True)]
-        frame.index = pandas.Index(places, dtype=object)
+            raise UserError(f"{own}: has other columns than {parts[0][0]}")
+        frame.index = pandas.Index(
+            _places(frame, lines, os.path.basename(name) if len(parts) > 1 else ""), dtype=object
+        )
         frames.append(frame)
     table = pandas.concat(frames) if len(frames) > 1 else frames[0]
     if table.empty:
@@ -102,7 +103,7 @@ def chosen(frame: "pandas.DataFrame", columns: Sequence[str], source: str) -> li
     for column in columns:
         if column not in frame.columns:
             names = listed([repr(name) for name in frame.columns])
-            has_header = _ending(source) not in (".parquet", *_JSON)
+            has_header = _ending(source) not in (".parquet", ".arrow", *_JSON)
             hint = "; the first line must name the columns" if has_header else ""
             raise UserError(f"{source}: has no column {column!r}, only {names}{hint}")
     return list(zip(*(_cells(frame, name, source) for name in columns), strict=True))
@@ -200,12 +201,10 @@ def is_missing(value: Any) -> bool:
 
 
 def _ending(path: str) -> str:
-    return os.path.splitext(path.removesuffix(".gz"))[1].lower()
+    return os.path.splitext(path.rstrip("/").removesuffix(".gz"))[1].lower()
 
 
 def _content(path: str, source: str) -> bytes:
-    if files.is_folder(path):
-        raise UserError(f"{source}: is a folder; name its files, such as {path}/*.parquet")
     try:
         content = files.read_bytes(path)
         return gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content
@@ -216,11 +215,51 @@ def _content(path: str, source: str) -> bytes:
 
 
 def _paths(path: str) -> list[str]:
-    """The files that a flag names."""
+    """The files or folders that a flag names."""
     if files.exists(path):
         return [path]
     names = [name.strip() for name in path.split(",") if name.strip()]
     return [found for name in names for found in (sorted(files.matching(name)) or [name])]
+
+
+def _parts(path: str, source: str) -> list[tuple[str, bytes]]:
+    """Name and content of each file of a table."""
+    if not files.is_folder(path):
+        return [(path, _content(path, source))]
+    # Spark writes files such as _SUCCESS beside the parts.
+    names = [name for name in sorted(files.names_in(path)) if name[0] not in "._"]
+    for ending in ENDINGS:
+        if parts := [name for name in names if _ending(name) == ending]:
+            splits = {match[0].lower() for match in map(_SPLITS.match, parts) if match}
+            if len(splits) > 1:
+                example = f"{path.rstrip('/')}/{sorted(splits)[-1]}*"
+                reason = f"holds {', '.join(sorted(splits))}; name one, such as {example}"
+                raise UserError(f"{source}: {reason}")
+            paths = [os.path.join(path, name) for name in parts]
+            return [(part, _content(part, source)) for part in paths]
+    hint = f"; name one of {listed(names)} in it" if names else ""
+    raise UserError(f"{source}: is a folder without {', '.join(ENDINGS)} files{hint}")
+
+
+def _places(frame: "pandas.DataFrame", lines: Sequence[int], part: str) -> list[str]:
+    """Where each row is, for messages."""
+    details = [[f"line {line}"] for line in lines] or [[] for _ in range(len(frame))]
+    if column := next((name for name in frame.columns if name.lower() in _IDS), None):
+        for own, value in zip(details, frame[column], strict=True):
+            if isinstance(value, str | int) and value != "":
+                own.append(f"id {str(value)[:80]}")
+    start = f"{part} row" if part else "row"
+    return [
+        f"{start} {row} ({', '.join(own)})" if own else f"{start} {row}"
+        for row, own in enumerate(details, start=1)
+    ]
+
+
+def _check_names(frame: "pandas.DataFrame") -> None:
+    """Checks that columns have different names, which are texts from here on."""
+    frame.columns = frame.columns.map(str)
+    if twice := [name for name, count in Counter(frame.columns).items() if name and count > 1]:
+        raise UserError(f"has two columns {twice[0]!r}")
 
 
 def _read(
@@ -234,12 +273,8 @@ def _read(
     import pandas
 
     ending = _ending(path)
-    if ending == ".parquet":
-        import pyarrow.parquet
-
-        table = pyarrow.parquet.read_table(io.BytesIO(content))
-        # The metadata of pandas would make an index of the user's column.
-        return table.to_pandas(integer_object_nulls=True, ignore_metadata=True), []
+    if ending in (".parquet", ".arrow"):
+        return _read_arrow(content, ending), []
     text = content.decode("utf-8-sig")
     if ending in _JSON:
         rows, lines = _json_rows(text, empty_rows)
@@ -258,10 +293,11 @@ def _read_text(
     import pandas
 
     rows_of_tsv = enumerate((line.split("\t") for line in _lines(text)), start=1)
+    found = _csv_rows(text) if is_csv else rows_of_tsv
     names, num_used = list(header), 0
     rows: list[list[str]] = []
     lines: list[int] = []
-    for line, row in _csv_rows(text) if is_csv else rows_of_tsv:
+    for line, row in found:
         is_blank = not "".join(row).strip() and len(row) <= 1
         if is_blank and len(names) != 1 and not (names and empty_rows):
             continue
@@ -269,42 +305,110 @@ def _read_text(
             names = list(map(str.strip, row))
             continue
         row = [""] * len(names) if is_blank else row
+        place = f"row {len(rows) + 1} (line {line})"
         if len(row) > len(names) or (len(row) < len(names) and not fills_short_rows):
-            place = f"row {len(rows) + 1} (line {line})"
             raise UserError(f"{place}: expected {len(names)} columns, got {len(row)}")
         rows.append(row + [""] * (len(names) - len(row)))
         lines.append(line)
         num_used = len(rows) if len(names) == 1 or not is_blank else num_used
-    # Without empty lines at the end.
-    return pandas.DataFrame(rows[:num_used], columns=names, dtype=object), lines[:num_used]
+    rows, lines = rows[:num_used], lines[:num_used]  # without empty lines at the end
+    return pandas.DataFrame(rows, columns=names, dtype=object), lines
 
 
-def _csv_rows(text: str) -> Iterator[tuple[int, list[str]]]:
-    """The line at which each row of CSV begins, and its fields; the header tells what separates them."""
+def _csv_rows(text: str, separator: str = "", limit: int | None = None) -> list:
+    """The line at which each row of CSV begins, and its fields."""
     csv.field_size_limit(2**31 - 1)
-    header = re.sub('"[^"]*"', "", text.lstrip()[: 1 << 16]).partition("\n")[0]
-    separator = max(",;\t|", key=header.count)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
-    line = 1
+    reader = csv.reader(
+        io.StringIO(text, newline=""), delimiter=separator or _separator(text), strict=True
+    )
+    rows, line = [], 1
     try:
         for row in reader:
-            yield line, row
+            rows.append((line, row))
             line = reader.line_num + 1
+            if len(rows) == limit:
+                break
     except csv.Error as error:
         raise UserError(f"cannot be read: line {line}: {error}") from None
+    return rows
+
+
+def _separator(text: str) -> str:
+    """What separates the columns of CSV: it is in no quotes, gives the same number of columns, and the most of them."""
+    best, most = ",", (False, False, 1)
+    for separator in _SEPARATORS:
+        try:
+            rows = [row for _, row in _csv_rows(text, separator, _ROWS_TO_GUESS) if row]
+        except UserError:
+            continue
+        widths = list(map(len, rows)) or [0]
+        is_quoted = all(field.count('"') % 2 == 0 for row in rows for field in row)
+        if widths[0] > 1 and (fit := (is_quoted, len({*widths}) == 1, widths[0])) > most:
+            best, most = separator, fit
+    return best
 
 
 def _json_rows(text: str, empty_rows: bool) -> tuple[list[Any], list[int]]:
-    """JSON lines, or an array of objects; and the line of each row of JSON lines."""
+    """JSON lines, one array of objects, or one object; and the line of each row of JSON lines."""
     lines: list[int] = []
-    if text.lstrip().startswith("["):
-        rows = files.parse_json(text, "the file", list)
+    is_indented = text.lstrip().partition("\n")[0].strip() == "{"
+    if text.lstrip().startswith("[") or is_indented:
+        value = files.parse_json(text, "the file", object)
+        rows = [value] if is_indented else value
     else:
-        numbered = enumerate(_lines(text), 1)
-        found = [(line, row) for line, row in numbered if row.strip() or empty_rows]
+        found = [
+            (line, row) for line, row in enumerate(_lines(text), 1) if row.strip() or empty_rows
+        ]
         lines = [line for line, _ in found]
         rows = [files.parse_json(row.strip() or "{}", f"line {line}") for line, row in found]
     for row, values in enumerate(rows, start=1):
         if not isinstance(values, dict):
-            raise UserError(f"row {row}: expected a JSON object with the columns as keys")
+            place = f"line {lines[row - 1]}" if lines else f"row {row}"
+            raise UserError(f"{place}: expected a JSON object with the columns as keys")
+    if len(rows) == 1 and rows[0] and _is_of_columns(rows[0]):
+        raise UserError(
+            f"is one JSON object with all rows, expected an object for each; {_RECORDS}"
+        )
     return rows, lines
+
+
+def _is_of_columns(values: Mapping[str, Any]) -> bool:
+    """Whether an object is what DataFrame.to_json writes by default, or with orient="index", "split" or "table"."""
+    has_data = {"data"} < {*values} <= {"schema", "columns", "index", "data"}
+    return has_data or all(isinstance(value, dict) for value in values.values())
+
+
+def _read_arrow(content: bytes, ending: str) -> "pandas.DataFrame":
+    import pyarrow
+    import pyarrow.parquet
+
+    buffer = pyarrow.BufferReader(content)
+    if ending == ".parquet":
+        table = pyarrow.parquet.read_table(buffer)
+    else:
+        is_file = content.startswith(b"ARROW1")  # otherwise it is a stream, as `datasets` writes it
+        table = (pyarrow.ipc.open_file if is_file else pyarrow.ipc.open_stream)(buffer).read_all()
+    # The metadata of pandas would make an index of the user's column.
+    frame = table.to_pandas(integer_object_nulls=True, ignore_metadata=True)
+    about = json.loads((table.schema.metadata or {}).get(b"huggingface", b"{}"))
+    for name, feature in about.get("info", {}).get("features", {}).items():
+        if classes := _class_names(feature):
+            frame[name] = [_named(value, classes) for value in table[name].to_pylist()]
+    return frame
+
+
+def _class_names(feature: Any) -> Sequence[str]:
+    """The names of the classes of a feature of `datasets`, or of the items of its lists; none if it has no classes."""
+    if isinstance(feature, list) and feature:
+        return _class_names(feature[0])
+    if not isinstance(feature, Mapping):
+        return ()
+    is_label = feature.get("_type") == "ClassLabel"
+    return feature["names"] if is_label else _class_names(feature.get("feature"))
+
+
+def _named(value: Any, classes: Sequence[str]) -> Any:
+    if isinstance(value, list):
+        return [_named(item, classes) for item in value]
+    is_class = isinstance(value, int) and 0 <= value < len(classes)
+    return classes[value] if is_class else ""

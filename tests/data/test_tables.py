@@ -23,6 +23,34 @@ def read(path, *columns, **named):
     return list(zip(frame.index, cells, strict=True))
 
 
+def with_classes(features, **columns) -> pyarrow.Table:
+    """A table as `datasets` writes it, with the names of classes in its schema."""
+    metadata = {b"huggingface": json.dumps({"info": {"features": features}}).encode()}
+    return pyarrow.table(columns).replace_schema_metadata(metadata)
+
+
+def write_dataset(folder) -> None:
+    """Writes a folder as `save_to_disk` does: two Arrow streams, and state.json."""
+    folder.mkdir()
+    numbers = [["neg", "pos"].index(label) for label in LABELS]
+    classes = {"names": ["neg", "pos"], "_type": "ClassLabel"}
+    features = {"text": {"dtype": "string", "_type": "Value"}, "label": classes}
+    table = with_classes(features, text=TEXTS, label=numbers)
+    for name, part in {"data-0": table[:3], "data-1": table[3:]}.items():
+        with pyarrow.ipc.new_stream(folder / f"{name}.arrow", table.schema) as file:
+            file.write_table(part)
+    (folder / "state.json").write_text("{}")
+
+
+def write_parts(folder) -> None:
+    """Writes a folder as Spark does: parts, and files that are none."""
+    folder.mkdir()
+    FRAME[:3].to_parquet(folder / "part-00000-x.snappy.parquet", index=False)
+    FRAME[3:].to_parquet(folder / "part-00001-x.snappy.parquet", index=False)
+    for name in ("_SUCCESS", ".part-00000-x.snappy.parquet.crc", "_common_metadata.parquet"):
+        (folder / name).write_bytes(b"")
+
+
 SEMICOLONS = {"sep": ";", "encoding": "utf-8-sig", "lineterminator": "\r\n"}
 FORMATS = {
     "a.csv": lambda path: FRAME.to_csv(path, index=False),
@@ -30,7 +58,8 @@ FORMATS = {
     "a.jsonl": lambda path: FRAME.to_json(path, orient="records", lines=True),
     "a.json": lambda path: FRAME.to_json(path, orient="records", indent=1),
     "a.parquet": lambda path: FRAME.to_parquet(path, index=False),
-    "a.csv.gz": lambda path: FRAME.to_csv(path, index=False),
+    "a": write_dataset,
+    "parts.parquet": write_parts,
 }
 
 
@@ -67,12 +96,12 @@ def test_values_become_text(tmp_path):
 
 
 def test_values_of_parquet_become_text(tmp_path):
-    columns = {"text": [b"caf\xc3\xa9", b"", None], "n": [1, None, 2], "tags": [["O"], [None], []]}
-    pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / "a.parquet")
-    expected = [("café", "1", ["O"]), ("", "", [""]), ("", "2", [])]
+    tags = {"feature": {"names": ["O", "B-LOC"], "_type": "ClassLabel"}, "_type": "List"}
+    columns = {"text": [b"caf\xc3\xa9", b"", None], "n": [1, None, 2], "tags": [[0, 1], [-1], []]}
+    table = with_classes({"tags": tags}, **columns)
+    pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
+    expected = [("café", "1", ["O", "B-LOC"]), ("", "", [""]), ("", "2", [])]
     assert [cells for _, cells in read(tmp_path / "a.parquet")] == expected
-    FRAME.assign(id=list("abcde")).set_index("id").to_parquet(tmp_path / "b.parquet")
-    assert read(tmp_path / "b.parquet", "id", "text")[4] == ("row 5", ("e", ""))
 
 
 WRONG = {
@@ -91,12 +120,16 @@ WRONG = {
     "empty.jsonl": (b"", "contains no rows"),
     "other.csv": (b"title,label\na,b\n", "'title', 'label'; the first line must name the columns"),
     "columns.json": (b'{"text":{"0":"a","1":"b"},"n":{"0":1,"1":2}}', 'orient="records"'),
+    "index.json": (b'{"0":{"text":"a","n":1},"1":{"text":"b","n":2}}', 'orient="records"'),
+    "split.json": (b'{"columns":["text"],"index":[0,1],"data":[["a"],["b"]]}', 'orient="records"'),
+    "indented.json": (b'{\n "text": {\n  "0": "a"\n }\n}', 'orient="records"'),
     "object.jsonl": (
         b'{"text": "a"}\n{"text": {"a": 1}}\n',
         "row 2 (line 2): column 'text': expected",
     ),
     "x.parquet": (b"PAR1 and something else", "cannot be read: "),
-    "folder": (None, "is a folder; name its files, such as "),
+    "x.arrow": (b"ARROW1 and something else", "cannot be read: "),
+    "folder": (None, "is a folder without .arrow, .parquet, "),
 }
 
 
@@ -110,6 +143,23 @@ def test_a_file_that_cannot_be_read_gives_one_line(name, tmp_path):
     assert expected in str(caught.value) and len(str(caught.value).splitlines()) == 1
 
 
+def test_a_folder_of_splits_names_them(tmp_path):
+    (tmp_path / "splits").mkdir()
+    for split in ("train", "test"):
+        write_dataset(tmp_path / "splits" / split)
+    with pytest.raises(UserError, match="name one of test, train in it"):
+        read(tmp_path / "splits")
+    assert len(read(tmp_path / "splits" / "train")) == len(TEXTS)
+
+
+def test_rows_are_named_by_their_number_and_the_users_id(tmp_path):
+    FRAME.assign(ID=["a/1", "a/2", "", "b", "c"]).to_csv(tmp_path / "a.csv", index=False)
+    places = [place for place, _ in read(tmp_path / "a.csv")]
+    assert places[:3] == ["row 1 (line 2, id a/1)", "row 2 (line 3, id a/2)", "row 3 (line 5)"]
+    FRAME.assign(id=list("abcde")).set_index("id").to_parquet(tmp_path / "a.parquet")
+    assert read(tmp_path / "a.parquet", "text")[4][0] == "row 5 (id e)"
+
+
 @pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
 def test_in_a_table_of_one_column_every_line_is_a_row(name, tmp_path):
     (tmp_path / name).write_text("text\nit is good\n\nit is bad\n\n")
@@ -119,6 +169,7 @@ def test_in_a_table_of_one_column_every_line_is_a_row(name, tmp_path):
 HEADERS = {
     'text;"date, place, hour";label\r\na;"1, 2, 3";b': ["text", "date, place, hour", "label"],
     'text,"a;b;c;d"\nx,y;z': ["text", "a;b;c;d"],
+    "text;date, place\na;b": ["text", "date, place"],
     "text|label\na, b|c": ["text", "label"],
     '"two\nlines",text\na,b': ["two\nlines", "text"],
     "text\nword": ["text"],
@@ -136,13 +187,23 @@ def test_several_files_are_one_table(tmp_path):
     paths = [tmp_path / f"train-0000{part}-of-00002.parquet" for part in (0, 1)]
     for part, path in enumerate(paths):
         FRAME[3 * part : 3 * part + 3].to_parquet(path)
-    for name in (tmp_path / "train-*.parquet", ",".join(map(str, paths))):
+    for name in (tmp_path, tmp_path / "train-*.parquet", ",".join(map(str, paths))):
         rows = read(name, "text", "label")
         assert [cells for _, cells in rows] == list(zip(TEXTS, LABELS, strict=True))
         assert rows[3][0] == "train-00001-of-00002.parquet row 1"
     FRAME.rename(columns={"label": "other"}).to_parquet(tmp_path / "train-2.parquet")
     with pytest.raises(UserError, match="train-2.parquet: has other columns than"):
-        read(tmp_path / "train-*")
+        read(tmp_path)
+    (tmp_path / "train-2.parquet").rename(tmp_path / "test-0.parquet")
+    with pytest.raises(UserError, match="holds test, train; name one"):
+        read(tmp_path)
+
+
+def test_compressed_tables_are_read(tmp_path):
+    FRAME.to_csv(tmp_path / "a.csv.gz", index=False)
+    assert [cells for _, cells in read(tmp_path / "a.csv.gz")] == list(
+        zip(TEXTS, LABELS, strict=True)
+    )
 
 
 def test_missing_values_of_pandas_are_empty_texts():

@@ -25,7 +25,7 @@ class ClassifierConfig(OneAnswerConfig):
         changes_results=False,
     )
     train_file: str = files_setting(
-        "Training data of --task_name=table: a table (.tsv, .csv, .jsonl or .parquet)."
+        "Training data of --task_name=table: a table (.tsv, .csv, .jsonl, .parquet, a folder of datasets)."
     )
     eval_file: str = files_setting("Development data of --task_name=table.")
     predict_file: str = files_setting(

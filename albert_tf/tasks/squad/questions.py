@@ -28,7 +28,9 @@ class SquadQuestion:
     is_impossible: bool = False
 
 
-def read_squad(path: str, *, version: str, flag: str, need_answers: bool) -> list[SquadQuestion]:
+def read_squad(
+    path: str, *, version: str, flag: str, need_answers: bool, skip_wrong: bool = False
+) -> list[SquadQuestion]:
     """Reads the questions of a file, in its order; for predictions, it need not have answers.
 
     The file is in the official format, or has rows as `datasets` writes them: a list of JSON, JSON lines, Parquet.
@@ -36,21 +38,35 @@ def read_squad(path: str, *, version: str, flag: str, need_answers: bool) -> lis
     Training files have one answer to a question, evaluation files several. The original cannot train on several
     answers; here the first one is used (`make_windows`).
 
+    Args:
+      skip_wrong: whether answers that are not at their answer_start are left out, and questions without another.
+
     Source: squad_utils.py (`read_squad_examples`).
     """
     source = f"--{flag}={path}"
     questions: dict[str, SquadQuestion] = {}
+    wrong: list[str] = []
     try:
         for entry, context in _entries(path, source):
             question = _question(entry, context, version, need_answers)
             if question.id in questions:
                 raise ValueError(f"there are two questions {question.id!r}")
-            questions[question.id] = question
+            reasons = [_why_wrong(question, answer) for answer in question.answers]
+            pairs = zip(question.answers, reasons, strict=True)
+            answers = tuple(answer for answer, reason in pairs if not reason)
+            wrong += filter(None, reasons)
+            if answers or not reasons:
+                questions[question.id] = dataclasses.replace(question, answers=answers)
     except (KeyError, TypeError, AttributeError) as error:
         reason = f"{type(error).__name__}: {first_line(error)}"
         raise UserError(f"{source}: is not in the format of SQuAD ({reason})") from None
     except ValueError as error:
         raise UserError(f"{source}: {error}") from None
+    if wrong:
+        counted = f"{source}: {len(wrong):,} answers are not at answer_start, first: {wrong[0]}"
+        if not skip_wrong:
+            raise UserError(f"{counted}; correct it, or --skip_wrong_answers leaves them out")
+        print(f"{counted}; left out, and questions without another answer", flush=True)
     if not questions:
         raise UserError(f"{source}: contains no questions")
     return list(questions.values())
@@ -109,16 +125,13 @@ def _question(entry: Any, context: str, version: str, need_answers: bool) -> Squ
         raise ValueError(f"question {id!r}: is impossible, which needs --version=2.0")
     if need_answers and not is_impossible and not pairs:
         raise ValueError(f"question {id!r}: has no answer, and is not marked as impossible")
-    for answer in pairs:
-        _check_place(id, context, *answer)
     return SquadQuestion(id, text, context, pairs, is_impossible)
 
 
-def _check_place(id: str, context: str, text: str, start: int) -> None:
-    """Checks that an answer is where it should be."""
-    present = context[start : start + len(text)] if start >= 0 else ""
-    if present != text or not text.strip():
-        raise ValueError(
-            f"question {id!r}: answer {shortened(text)} should begin at character {start} of the context, where"
-            f" {shortened(present)} stands; correct answer_start"
-        )
+def _why_wrong(question: SquadQuestion, answer: tuple[str, int]) -> str:
+    """Why an answer is not where it should be; "" if it is there."""
+    text, start = answer
+    present = question.context[start : start + len(text)] if start >= 0 else ""
+    is_there = present == text and text.strip()
+    place = f"should begin at character {start} of the context, where {shortened(present)} stands"
+    return "" if is_there else f"question {question.id!r}: answer {shortened(text)} {place}"

@@ -25,6 +25,10 @@ class SquadConfig(FineTuningConfig):
     predict_file: str = files_setting(
         "JSON file with questions to answer, with or without answers."
     )
+    skip_wrong_answers: bool = setting(
+        False,
+        "Whether to leave out answers that are not at their answer_start, instead of an error.",
+    )
     max_seq_length: int = changed(FineTuningConfig, "max_seq_length", 384)
     doc_stride: int = setting(
         128,

@@ -32,5 +32,6 @@ class SquadSource(Source):
             version=self.config.version,
             flag=flag,
             need_answers=split != "predict",
+            skip_wrong=self.config.skip_wrong_answers,
         )
         return list(enumerate(questions))

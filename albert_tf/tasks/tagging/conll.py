@@ -5,7 +5,7 @@
 
 A line's columns are separated by tabs or, without a tab, by spaces; other white space, such as U+00A0, belongs to
 words. An empty line, or a line that begins with -DOCSTART-, ends a sentence; before a sentence, lines that begin with #
-and have no tag are comments. In a table (JSON lines, Parquet, CSV), a row has a list of words
+and have no tag are comments. In a table (JSON lines, Parquet, a folder of `datasets`, CSV), a row has a list of words
 and a list of tags.
 """
 

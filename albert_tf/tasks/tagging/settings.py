@@ -21,7 +21,7 @@ class TaggingConfig(FineTuningConfig):
     predictions_endings: ClassVar[tuple[str, ...]] = (".conll", ".txt", ".tsv")
     train_file: str = files_setting(
         "File to train on, in the format of CoNLL: a word and its tag on each line, an empty line between sentences; or"
-        " a table (.jsonl, .parquet) with lists of words and tags."
+        " a table (.jsonl, .parquet, a folder of datasets) with lists of words and tags."
     )
     eval_file: str = files_setting("File to evaluate on, in the same format.")
     predict_file: str = files_setting("File to tag, with or without tags.")

@@ -139,3 +139,18 @@ def test_the_version_is_that_of_the_file(tmp_path, tiny_pretrained):
         path = write(tmp_path, content)
         settings = fine_tuning_settings("squad", *flags, f"--train_file={path}", *more)
         assert settings[-1].version == version
+
+
+def test_wrong_starts_are_counted_and_can_be_left_out(tmp_path, capsys):
+    half = [{"text": "cat", "answer_start": 5}, {"text": "mat", "answer_start": 19}]
+    wrong = [{"text": "cat", "answer_start": 0}]
+    path = write(
+        tmp_path, squad_file(entry("q1"), entry("q2", answers=half), entry("q3", answers=wrong))
+    )
+    line = error_of(read, path)
+    assert "2 answers are not at answer_start, first: question 'q2': answer 'cat'" in line
+    assert "--skip_wrong_answers" in line and len(line.splitlines()) == 1
+    named = {"version": "1.1", "flag": "train_file", "need_answers": True, "skip_wrong": True}
+    first, second = read_squad(path, **named)
+    assert (first.id, second.id, second.answers) == ("q1", "q2", (("mat", 19),))
+    assert "2 answers are not" in capsys.readouterr().out
