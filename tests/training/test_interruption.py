@@ -163,7 +163,7 @@ def test_other_programs_end_in_one_line_without_leftovers_or_orphans(tmp_path):
     children = workers()
     process.send_signal(signal.SIGINT)
     error = process.communicate(timeout=60)[1].splitlines()
-    assert process.returncode == 128 + signal.SIGINT
+    assert process.returncode == 128 + signal.SIGINT, error
     *progress, line = filter(None, error)
     assert all(one.startswith("split_sentences: ") for one in progress), error
     assert line == "split_sentences.py: interrupted"
