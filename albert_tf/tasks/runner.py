@@ -72,7 +72,7 @@ def defaults(
 
 def _check_intent(values: Mapping[str, Any], given: Set[str]) -> None:
     """Checks that a command that only predicts or evaluates names a run, before other flags are missed."""
-    of_training = {"train_file", "data_dir", "do_train", "init_checkpoint", "ensemble"}
+    of_training = {"train_file", "data_dir", "do_train", "init_checkpoint"}
     forgot = "predict_file" in given and not of_training & given
     folder = values["output_dir"]
     if not (folder and (forgot or not values["do_train"])):
