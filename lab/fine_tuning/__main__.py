@@ -173,27 +173,33 @@ def made(name: str, seed: int, side: str, settings: BothSettings) -> dict[str, A
 # --- The table ---
 
 
-def table_of(runs: list[dict[str, Any]], learning_rate: float) -> list[str]:
-    """A row for each task: medians with ranges of both sides, their difference, and their processor times."""
+def table_of(runs: list[dict[str, Any]]) -> list[str]:
+    """A row for each task, rate and metric: medians with ranges of both sides, and their processor times."""
     rows = []
-    for name, task in TASKS.items():
-        own = [r for r in runs if (r["task"], r["learning_rate"]) == (name, learning_rate)]
+    places = sorted({(list(TASKS).index(run["task"]), run["learning_rate"]) for run in runs})
+    for name, rate in ((list(TASKS)[place], rate) for place, rate in places):
+        own = [run for run in runs if (run["task"], run["learning_rate"]) == (name, rate)]
         by_side = [[r for r in own if r["side"] == side and "flags" not in r] for side in SIDES]
-        if not all(by_side):
-            continue
-        for metric in task.metrics:
+        for metric in TASKS[name].metrics:
             scores = [[run["scores"][metric] for run in side] for side in by_side]
-            medians = [statistics.median(side) for side in scores]
-            cells = [
-                f"{median:.1f} ({min(side):.1f} to {max(side):.1f})"
-                for median, side in zip(medians, scores, strict=True)
-            ]
-            seconds = [statistics.median(r["processor_seconds"] for r in side) for side in by_side]
-            difference = f"{medians[0] - medians[1]:+.1f}"
-            times = [f"{value:.0f}" for value in seconds] if metric == task.metrics[0] else ["", ""]
-            rows.append((name, metric, *cells, difference, *times, len(by_side[0])))
-    header = "task | metric | here | transformers | difference | seconds here | there | seeds"
+            difference = ""
+            if all(scores):
+                first, second = map(statistics.median, scores)
+                difference = f"{first - second:+.1f}"
+            times = [_median([r["processor_seconds"] for r in side], 0) for side in by_side]
+            cells = [_median(side, 1) for side in scores]
+            rows.append((name, f"{rate:g}", metric, *cells, difference, *times, len(scores[0])))
+    header = (
+        "task | rate | metric | here | transformers | difference | seconds here | there | seeds"
+    )
     return tables.table(header, rows)
+
+
+def _median(values: list[float], digits: int) -> str:
+    if not values:
+        return ""
+    spread = f" ({min(values):.{digits}f} to {max(values):.{digits}f})" if len(values) > 1 else ""
+    return f"{statistics.median(values):.{digits}f}{spread}"
 
 
 def main(settings: BothSettings) -> None:
@@ -213,7 +219,7 @@ def main(settings: BothSettings) -> None:
                 print(json.dumps(run), flush=True)
                 content["runs"].append(run)
                 files.write_bytes(str(path), files.json_bytes(content))
-    print("\n".join(table_of(content["runs"], settings.learning_rate)))
+    print("\n".join(table_of(content["runs"])))
 
 
 if __name__ == "__main__":
