@@ -134,7 +134,7 @@ class LineReader:
         """
         with files.errors_named(path, "read"), files.open_binary(path) as raw:
             # The first bytes, not the name, tell whether a file is compressed.
-            file: Any = gzip.GzipFile(fileobj=raw) if raw.peek(2).startswith(b"\x1f\x8b") else raw
+            file: Any = gzip.GzipFile(fileobj=raw) if raw.peek(2).startswith(_GZIP) else raw
             try:
                 check_head(file.peek(HEAD_BYTES)[:HEAD_BYTES], path)
                 for number, line in enumerate(file, start=1):
@@ -163,10 +163,13 @@ def not_utf8(place: str) -> str:
 
 
 HEAD_BYTES = 1 << 16
+_GZIP = b"\x1f\x8b"
 
 
 def check_head(head: bytes, path: str) -> None:
     """Raises a UserError if a file that begins with these bytes is not text; archives and UTF-16 have NUL bytes."""
+    if head.startswith(_GZIP):
+        raise UserError(f"{path}: is compressed; unpack it, or let split_sentences read it")
     if b"\0" in head:
         raise UserError(f"{path}: is binary (it has NUL bytes), expected UTF-8 text")
     if b"\n" not in head and b"\r" in head.rstrip(b"\r"):

@@ -1,10 +1,12 @@
 """Blocks: which documents each process finds by itself, what it stores, and what is read again."""
 
+import gzip
 import random
 import re
 
 import pytest
 
+from albert_tf.core.errors import UserError
 from albert_tf.data_prep.pretraining import blocks
 from albert_tf.data_prep.pretraining.blocks import Block, Span
 
@@ -115,3 +117,8 @@ def test_lines_that_are_not_utf8_have_their_places(write, monkeypatch):
     assert [
         place for text in texts_of(inputs) for place in text.invalid_lines
     ] == text.invalid_lines
+
+
+def test_compressed_text_is_no_text_of_blocks(write):
+    with pytest.raises(UserError, match="0: is compressed; unpack it, or let split_sentences"):
+        texts_of(write(gzip.compress(b"One is.\nTwo is.\n")))
