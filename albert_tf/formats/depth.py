@@ -19,7 +19,7 @@ def with_layers(weights: Weights, num_hidden_layers: int | None) -> Weights:
     except UserError as error:
         raise UserError(f"{weights.source}: {error}") from None
     last = weights.config.num_hidden_layers - 1
-    return arranged(weights, config, [min(layer, last) for layer in range(num_hidden_layers)])
+    return _arranged(weights, config, [min(layer, last) for layer in range(num_hidden_layers)])
 
 
 def fitted(weights: Weights, config: AlbertConfig) -> Weights:
@@ -34,7 +34,7 @@ def fitted(weights: Weights, config: AlbertConfig) -> Weights:
         return weights
     if not config.shares_at_most(weights.config):
         check_same_sizes(weights, config)
-    return arranged(weights, config, range(config.num_hidden_layers))
+    return _arranged(weights, config, range(config.num_hidden_layers))
 
 
 def stretched(weights: Weights, config: AlbertConfig) -> Weights:
@@ -51,25 +51,20 @@ def stretched(weights: Weights, config: AlbertConfig) -> Weights:
             raise UserError(f"{weights.source}: {field} is {theirs}, more than the model's {ours}")
     num_layers, num_sources = config.num_hidden_layers, weights.config.num_hidden_layers
     sources = [layer * num_sources // num_layers for layer in range(num_layers)]
-    return arranged(weights, config, sources)
+    return _arranged(weights, config, sources)
 
 
-def arranged(weights: Weights, config: AlbertConfig, sources: Sequence[int]) -> Weights:
-    """The weights for a configuration whose layers get the values of the source's layers with these numbers.
-
-    Layers that share a copy of the parameters get that of the middle one of these: heads and neurons of several layers
-    do not correspond.
-    """
+def _arranged(weights: Weights, config: AlbertConfig, sources: Sequence[int]) -> Weights:
+    """The weights for a configuration whose layers get the values of the source's layers with these numbers."""
     arrays = {name: weights.arrays[name] for name in weights.arrays if not name.startswith(_GROUP)}
     for kind in ("attention_group_of_layer", "ffn_group_of_layer"):
-        sources_of_group: dict[int, list[int]] = {}
-        for layer, source in enumerate(sources):
-            group = getattr(config, kind)(layer)
-            sources_of_group.setdefault(group, []).append(getattr(weights.config, kind)(source))
-        for group, groups in sources_of_group.items():
-            prefix = f"{_GROUP}{groups[len(groups) // 2]}/"
+        source_of_group = {
+            getattr(config, kind)(layer): getattr(weights.config, kind)(source)
+            for layer, source in enumerate(sources)
+        }
+        for group, source_group in source_of_group.items():
             for name, array in weights.arrays.items():
-                part = name.removeprefix(prefix)
+                part = name.removeprefix(f"{_GROUP}{source_group}/")
                 if part != name and belongs_to_ffn(part) == (kind == "ffn_group_of_layer"):
                     arrays[f"{_GROUP}{group}/{part}"] = array
     return dataclasses.replace(weights, config=config, arrays=arrays)

@@ -4,7 +4,7 @@ The result is an initial value, which distillation (`tasks/distillation`) repair
 
     embeddings     the E largest principal components of the teacher's normed word vectors; positions and segments are
                    mapped by the same matrix; the projection to D is a least-squares fit to the input of its first layer
-    shared layers  each copy of the parameters is the middle one of the teacher's layers that it replaces
+    shared layers  each copy of the parameters is the mean, the middle or the first of the teacher's layers it replaces
 
 Shape legend: `model/encoder.py`.
 """
@@ -14,10 +14,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from albert_tf.formats import depth
-from albert_tf.formats.weights import Weights
+from albert_tf.formats.weights import Weights, belongs_to_ffn
 from albert_tf.model.config import AlbertConfig
 
+LAYER_SOURCES = ("middle", "mean", "first")
+_GROUP = "bert/encoder/transformer/group_"
 _TABLES = ("word_embeddings", "token_type_embeddings", "position_embeddings")
 _EMBEDDINGS = "bert/embeddings/"
 _PROJECTION = "bert/encoder/embedding_hidden_mapping_in/"
@@ -44,6 +45,7 @@ def fold(
     weights: Weights,
     config: AlbertConfig,
     *,
+    layers_from: str = "middle",
     frequencies: np.ndarray | None = None,
     seed: int = 0,
 ) -> tuple[Weights, float]:
@@ -52,18 +54,48 @@ def fold(
     Args:
       weights: the teacher, with one block in a layer.
       config: the sizes of the student, with the teacher's D, N, F and V.
+      layers_from: which of the teacher's layers give a copy of the parameters its values, one of `LAYER_SOURCES`.
       frequencies: float [V], how often each token occurs; None is Zipf's law by id.
     """
-    depths = config.num_hidden_layers, weights.config.num_hidden_layers
-    sources = [max(1, layer) - 1 for layer in matched_layers(*depths)[1:]]
-    layers = depth.arranged(weights, config, sources)
     arrays = {
         name: array
-        for name, array in layers.arrays.items()
-        if not name.startswith((_EMBEDDINGS, _PROJECTION, "cls/"))
+        for name, array in weights.arrays.items()
+        if not name.startswith((_GROUP, _EMBEDDINGS, _PROJECTION)) and not name.startswith("cls/")
     }
     embeddings, explained = _folded_embeddings(weights, config, frequencies, seed)
-    return dataclasses.replace(layers, arrays={**arrays, **embeddings}), explained
+    folded = {**arrays, **embeddings, **_folded_layers(weights, config, layers_from)}
+    return dataclasses.replace(weights, config=config, arrays=folded), explained
+
+
+def relative_error(found: np.ndarray, wanted: np.ndarray) -> float:
+    """The squared error of vectors [X, D], divided by the variance of those that are wanted."""
+    return float(np.sum((found - wanted) ** 2) / np.sum((wanted - wanted.mean(axis=0)) ** 2))
+
+
+def _folded_layers(
+    weights: Weights, config: AlbertConfig, layers_from: str
+) -> dict[str, np.ndarray]:
+    depths = config.num_hidden_layers, weights.config.num_hidden_layers
+    matched = [max(1, layer) for layer in matched_layers(*depths)[1:]]
+    arrays = {}
+    for kind in ("attention_group_of_layer", "ffn_group_of_layer"):
+        sources: dict[int, list[int]] = {}
+        for layer, of_teacher in enumerate(matched):
+            source = getattr(weights.config, kind)(of_teacher - 1)
+            sources.setdefault(getattr(config, kind)(layer), []).append(source)
+        for group, teachers in sources.items():
+            for name in weights.arrays:
+                part = name.removeprefix(f"{_GROUP}{teachers[0]}/")
+                if part != name and belongs_to_ffn(name) == kind.startswith("ffn"):
+                    layers = [weights.arrays[f"{_GROUP}{source}/{part}"] for source in teachers]
+                    arrays[f"{_GROUP}{group}/{part}"] = _chosen(layers, layers_from)
+    return arrays
+
+
+def _chosen(layers: Sequence[np.ndarray], layers_from: str) -> np.ndarray:
+    if layers_from == "mean":
+        return np.mean(layers, axis=0)
+    return layers[len(layers) // 2 if layers_from == "middle" else 0]
 
 
 def _folded_embeddings(

@@ -20,7 +20,6 @@ TEACHER = AlbertConfig(
     max_position_embeddings=20,
     share_parameters="none",
 )
-_GROUP = "bert/encoder/transformer/group_"
 _KERNEL = "inner_group_0/ffn_1/intermediate/dense/kernel"
 
 
@@ -31,8 +30,8 @@ def teacher():
     return Weights("teacher", TEACHER, arrays)
 
 
-def _folded(teacher, **sizes):
-    return folding.fold(teacher, teacher.config.replace(**sizes))
+def _folded(teacher, *, layers_from="middle", **sizes):
+    return folding.fold(teacher, teacher.config.replace(**sizes), layers_from=layers_from)
 
 
 def test_a_model_of_the_same_sizes_is_the_same(teacher):
@@ -52,13 +51,14 @@ def test_every_sharing_strategy_gives_a_complete_model(teacher, strategy):
     assert not [name for name in report.initialized if name.startswith("bert/")]
 
 
-def test_a_group_has_the_values_of_its_middle_layer(teacher):
+@pytest.mark.parametrize("layers_from", folding.LAYER_SOURCES)
+def test_a_group_has_the_values_of_its_layers(teacher, layers_from):
     sizes = {"share_parameters": "all", "num_hidden_groups": 2}
-    folded, _ = _folded(teacher, **sizes)
-    for group, layer in ((0, 1), (1, 3)):
-        found = folded.arrays[f"{_GROUP}{group}/{_KERNEL}"]
-        expected = teacher.arrays[f"{_GROUP}{layer}/{_KERNEL}"]
-        np.testing.assert_array_equal(found, expected)
+    folded, _ = _folded(teacher, layers_from=layers_from, **sizes)
+    of_layer = [teacher.arrays[f"{folding._GROUP}{layer}/{_KERNEL}"] for layer in (2, 3)]
+    expected = {"middle": of_layer[1], "first": of_layer[0], "mean": np.mean(of_layer, axis=0)}
+    found = folded.arrays[f"{folding._GROUP}1/{_KERNEL}"]
+    np.testing.assert_allclose(found, expected[layers_from], rtol=1e-6)
 
 
 def test_the_projection_has_no_free_direction_and_more_width_explains_more(teacher):
@@ -86,9 +86,17 @@ def test_frequent_tokens_are_kept_best(teacher):
     assert errors[0] < errors[1]
 
 
-def test_the_program_prints_the_sizes_and_what_is_kept(tiny_pretrained, tmp_path, capsys):
-    settings = {"model": str(tiny_pretrained), "output_dir": str(tmp_path / "f")}
-    fold.main(fold.FoldSettings(**settings, embedding_size=3))
-    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert ["embedding_size", "7", "3"] in rows and float(rows[-1][-1]) < 1
-    assert pretrained.load_pretrained(tmp_path / "f").config.embedding_size == 3
+def test_the_program_prints_the_error_of_each_layer(tiny_pretrained, tmp_path, capsys):
+    fold.main(
+        fold.FoldSettings(
+            model=str(tiny_pretrained), output_dir=str(tmp_path / "f"), embedding_size=3
+        )
+    )
+    table = capsys.readouterr().out.split("hidden state")[1]
+    errors = [float(line.split()[-1]) for line in table.splitlines()[1:]]
+    assert len(errors) == 2 and min(errors) > 0
+
+
+def test_the_error_of_a_layer_is_relative_to_the_variance():
+    wanted = np.array([[1.0, 2.0], [3.0, 6.0]])  # squared deviations: 1 + 1 + 4 + 4
+    assert folding.relative_error(wanted + [[1.0, 0.0], [0.0, 2.0]], wanted) == pytest.approx(0.5)
