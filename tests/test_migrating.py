@@ -1,11 +1,16 @@
-"""docs/migrating.md explains every flag of google-research/albert."""
+"""docs/migrating.md explains every flag of google-research/albert, and each has a replacement.
+
+Covers: core/original_flags.py.
+"""
 
 import re
 
 import numpy as np
+import pytest
 
 from albert_tf import AlbertForPreTraining, Tokenizer, save_pretrained
-from tests.helpers import ROOT, TINY
+from albert_tf.core import original_flags
+from tests.helpers import ROOT, TINY, run_script
 from tests.text.texts import write_vocabulary
 
 PRETRAINING, RACE = "run_pretraining.py", "run_race.py"
@@ -41,6 +46,16 @@ ORIGINAL = {
         save_checkpoints_steps iterations_per_loop use_tpu tpu_name tpu_zone gcp_project master num_tpu_cores""",
     "-m albert_tf.export": "albert_directory checkpoint_name do_lower_case use_einsum export_path",
 }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", ORIGINAL)
+def test_every_flag_of_the_original_exists_or_has_a_replacement_that_does(program):
+    text = run_script(program, "--help").stdout
+    known = set(re.findall(r"^  --(?:\[no\])?(\w+)", text, re.MULTILINE))
+    for name in {*ORIGINAL[program].split()} - known:
+        new_names = re.findall(r"^--(\w+) replaces it", original_flags.REPLACEMENTS[name])
+        assert known.issuperset(new_names), f"{program} has no {new_names}"
 
 
 def test_the_guide_lists_every_flag_of_the_original():

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 from absl import flags, logging
 
-from albert_tf.core import files
+from albert_tf.core import files, original_flags
 from albert_tf.core.errors import SIGNAL_STATUS, Interrupted, UserError
 from albert_tf.core.settings import Settings, value_type
 
@@ -98,7 +98,7 @@ def parse(
     try:
         words = values(argv)[1:]
     except flags.Error as error:
-        raise UserError(_explained(error)) from None
+        raise UserError(_explained(error, values)) from None
     missing = [name for name in positional if not values[name].present]
     if len(words) > len(missing):
         raise UserError(f"{words[len(missing)]!r} is not a flag; write --name=value")
@@ -178,11 +178,18 @@ def _help_of(field: dataclasses.Field) -> list[str]:
     ]
 
 
-def _explained(error: flags.Error) -> str:
-    """The message of a wrong command line."""
-    if isinstance(error, flags.UnrecognizedFlagError):
-        return f"{error} docs/migrating.md has the flags of google-research/albert; --help has all flags"
-    return str(error).removeprefix("ERROR:: ")
+def _explained(error: flags.Error, values: flags.FlagValues) -> str:
+    """The message of a wrong command line; for a flag of the original or of other libraries, what replaces it."""
+    if not isinstance(error, flags.UnrecognizedFlagError):
+        return str(error).removeprefix("ERROR:: ")
+    name = error.flagname
+    key = name.replace("-", "_").removeprefix("no")
+    meant = key if key in values else original_flags.MEANT.get(key, "")
+    if meant.partition("=")[0] in values:
+        advice = f"--{meant} is meant"
+    else:
+        advice = next(filter(None, map(original_flags.REPLACEMENTS.get, (name, key))), "")
+    return f"--{name} is no flag of this program; {advice}" if advice else str(error)
 
 
 def _interrupt(number: int, _frame: object) -> None:

@@ -12,7 +12,7 @@ import pytest
 from albert_tf.core import flags
 from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings, changed, setting
-from tests.helpers import ROOT, error_of
+from tests.helpers import ROOT, error_of, fine_tuning_settings
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -78,7 +78,7 @@ def test_a_field_without_a_flag_has_its_default():
         (["--fast=maybe"], "--fast"),
         (["--kind=c"], "--kind"),
         (["--widht=3"], "Did you mean: width"),
-        (["--train_step=3"], "docs/migrating.md has the flags of google-research/albert"),
+        (["--train_step=3"], "--train_step is no flag of this program; --num_train_steps replaces"),
         (["--name"], "--name"),
         (["stray"], "'stray' is not a flag; write --name=value"),
     ],
@@ -172,3 +172,21 @@ def test_how_a_program_ends(words, status, message, tmp_path):
 
 def test_user_errors_show_every_character():
     assert str(UserError("a\nb\x00")) == "a\\nb\\x00"
+
+
+@pytest.mark.parametrize(
+    ("flag", "meant"),
+    {
+        "--lr=1": "--learning_rate is meant",
+        "--epochs=1": "--num_train_epochs is meant",
+        "--batch_size=1": "--train_batch_size is meant",
+        "--fp16": "--mixed_precision=mixed_float16 is meant",
+        "--bf16": "--mixed_precision=mixed_bfloat16 is meant",
+        "--max_length=1": "--max_seq_length is meant",
+        "--model_name_or_path=x": "--init_checkpoint is meant",
+        "--num-labels=2": "the labels are those of the training data",
+        "--learning-rate=1": "--learning_rate is meant",
+    }.items(),
+)
+def test_names_of_other_libraries_are_answered_with_the_flag(flag, meant):
+    assert meant in error_of(fine_tuning_settings, "classifier", flag)

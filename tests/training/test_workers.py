@@ -1,4 +1,4 @@
-"""Two workers on this machine: they end together, continue when restarted, and evaluate as one process does."""
+"""Two workers on this machine: they train as one process does, end together, and continue exactly when restarted."""
 
 import json
 import signal
@@ -10,7 +10,7 @@ import pytest
 
 from tests.helpers import (
     TINY,
-    eagerly,
+    assert_same_run,
     lines,
     pretrain_here,
     random_features,
@@ -61,24 +61,35 @@ def finish(pair) -> tuple[list[int], list[str]]:
     return [worker.returncode for worker in pair], errors
 
 
+@pytest.fixture(scope="module")
+def whole(folder):
+    statuses, errors = finish(start_pair(folder, "whole"))
+    assert statuses == [0, 0], errors
+    return folder / "whole"
+
+
 @pytest.mark.slow
-def test_both_workers_end_when_one_does_and_continue_together(folder, tmp_path):
-    run = folder / "run"
+def test_two_workers_finish_a_run_together(whole, folder, tmp_path):
+    steps = [line["step"] for line in lines(whole / "metrics.jsonl")]
+    assert steps == list(range(5, STEPS + 1, 5))
+    evaluation = lines(whole / "eval_metrics.jsonl")[-1]
+    single = pretrain_here(
+        f"--init_checkpoint={whole}",
+        f"--eval_file={folder / 'records'}",
+        f"--output_dir={tmp_path / 'check'}",
+        *("--do_train=false", "--eval_batch_size=5", "--max_eval_steps=0"),
+    )
+    for name, value in single["eval"].items():
+        assert evaluation[name] == pytest.approx(value, rel=1e-4), name
+
+
+@pytest.mark.slow
+def test_both_workers_end_when_one_does_and_continue_exactly(whole, folder):
+    run = folder / "interrupted"
     kill_one(run)
     statuses, errors = finish(start_pair(folder, run.name))
     assert statuses == [0, 0], errors
-    steps = [line["step"] for line in lines(run / "metrics.jsonl")]
-    assert steps == list(range(5, STEPS + 1, 5))
-    evaluation = lines(run / "eval_metrics.jsonl")[-1]
-    with eagerly():
-        single = pretrain_here(
-            f"--init_checkpoint={run}",
-            f"--eval_file={folder / 'records'}",
-            f"--output_dir={tmp_path / 'check'}",
-            *("--do_train=false", "--eval_batch_size=5", "--max_eval_steps=0"),
-        )
-    for name, value in single["eval"].items():
-        assert evaluation[name] == pytest.approx(value, rel=1e-4), name
+    assert_same_run(run, whole)
 
 
 def kill_one(run) -> None:
