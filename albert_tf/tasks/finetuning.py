@@ -16,7 +16,7 @@ from albert_tf.core.settings import Settings
 from albert_tf.data.answer_tables import answer_table
 from albert_tf.data.datasets import TableData
 from albert_tf.data.feature_table import FeatureTable, lengths_to_pad_to
-from albert_tf.data.reading import example_weights
+from albert_tf.data.reading import EXAMPLE_WEIGHTS, example_weights
 from albert_tf.formats import depth, pretrained
 from albert_tf.formats.tokenizer_files import vocabulary_files
 from albert_tf.formats.weights import POOLER
@@ -37,7 +37,7 @@ from albert_tf.tasks.settings import (
 from albert_tf.tasks.source import Source, plain_settings
 from albert_tf.text.settings import TextSettings
 from albert_tf.text.tokenizer import Tokenizer
-from albert_tf.training.losses import Ratio, cross_entropy
+from albert_tf.training.losses import Ratio, cross_entropy, divergence
 from albert_tf.training.settings import OptimizerConfig
 from albert_tf.training.task import Features, Files, Outputs, Predictions, Task
 
@@ -71,6 +71,8 @@ class FineTuningTask(Task):
         # Weights in proportion to the number of the layer, as in PABEE (arXiv 2006.04152).
         last = self.model_config.num_hidden_layers
         self._numbers = config.layers_with_losses(last)
+        self._teacher_weights = self._read_teacher() if run.do_train else None
+        self._teacher: Any = None
         total = sum(self._numbers) + last
         self.layer_weights = [number / total for number in self._numbers]
         self._make_data()
@@ -165,7 +167,45 @@ class FineTuningTask(Task):
         else:
             self._initialized = list(model.named_variables())
             print("no --init_checkpoint: the model starts from random weights", flush=True)
+        if self._teacher_weights:
+            self._teacher, _ = pretrained.build_model(self._teacher_weights, dtype=dtype)
         return model
+
+    def _read_teacher(self) -> Any:
+        """The weights of --teacher, if there is one."""
+        path = getattr(self.config, "teacher", "")
+        if not path:
+            return None
+        weights = pretrained.read_weights(path)
+        expected = self.model_class.__name__, tuple(self.labels)
+        found = weights.model_class, tuple(weights.config.labels)
+        if self.source.is_multi_label or len(self.labels) == 1:
+            self.config.refuse("teacher", "is for tasks with one of several labels")
+        if found[0] != expected[0] or (expected[1] and found != expected):
+            words = [f"{kind} with {', '.join(labels[:9])}" for kind, labels in (expected, found)]
+            self.config.refuse("teacher", f"={path}: expected {words[0]}, got {words[1]}")
+        own = weights.vocabulary
+        if own and Tokenizer.from_file(own, **weights.cleaning).content != self.tokenizer.content:
+            self.config.refuse("teacher", f"={path}: has another vocabulary than the model")
+        return weights
+
+    def _teachers_outputs(self, features: Features) -> Outputs:
+        """The outputs of --teacher in training, without a gradient; nothing in evaluations or without one."""
+        if self._teacher is None or EXAMPLE_WEIGHTS in features:
+            return {}
+        outputs = self._teacher(features, training=False)
+        return {name: tf.stop_gradient(value) for name, value in outputs.items()}
+
+    def _label_loss(
+        self, logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, wanted: tf.Tensor | None
+    ) -> Ratio:
+        """The cross entropy of labels, and as its half the divergence from a teacher's logits, if `wanted` has them."""
+        loss = cross_entropy(logits, labels, weights)
+        if wanted is None:
+            return loss
+        temperature = self.config.teacher_temperature  # type: ignore[attr-defined]
+        other = divergence(logits, wanted, weights, temperature)
+        return Ratio(0.5 * (loss.sum + other.sum), loss.count)
 
     def vocabulary_files(self) -> Files:
         """The vocabulary's files in the Hugging Face layout."""
@@ -275,7 +315,8 @@ class FineTuningTask(Task):
     def losses(self, outputs: Outputs, features: Features) -> Mapping[str, Ratio]:
         """Cross entropy of the labels."""
         labels, weights = features["label_ids"][:, 0], example_weights(features)
-        return {"label_loss": cross_entropy(outputs["logits"], labels, weights)}
+        wanted = self._teachers_outputs(features).get("logits")
+        return {"label_loss": self._label_loss(outputs["logits"], labels, weights, wanted)}
 
     def predictions(self, outputs: Outputs, features: Features) -> Mapping[str, tf.Tensor]:
         """Probabilities [B, C]."""

@@ -340,7 +340,25 @@ class FineTuningConfig(ModelChoice, TextSettings):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class OneAnswerConfig(FineTuningConfig):
+class TaughtConfig(FineTuningConfig):
+    """Settings of tasks whose probabilities a larger model can teach."""
+
+    teacher: str = setting(
+        "",
+        "Finished model of the same task, labels and vocabulary: half of the loss is then the divergence from its"
+        " probabilities.",
+        input_path=True,
+    )
+    teacher_temperature: float = setting(
+        2.0,
+        "Temperature by which the logits of --teacher and of the model are divided in the divergence.",
+        minimum=0.1,
+        maximum=100,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OneAnswerConfig(TaughtConfig):
     """Settings of tasks with one answer for each example, which the head can give after any layer."""
 
     depth_losses: str = setting(

@@ -29,6 +29,20 @@ def cross_entropy(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> R
     return Ratio(tf.reduce_sum(losses * weights), tf.reduce_sum(weights))
 
 
+def divergence(
+    logits: tf.Tensor, wanted: tf.Tensor, weights: tf.Tensor, temperature: float
+) -> Ratio:
+    """Weighted sum of the Kullback-Leibler divergences from wanted probabilities, and the sum of the weights.
+
+    Both logits [..., C] are divided by the temperature, and the sum is multiplied by its square, so that gradients do
+    not depend on it. Source: Hinton et al., arXiv 1503.02531, section 2.
+    """
+    logits, wanted = (tf.cast(values, tf.float32) / temperature for values in (logits, wanted))
+    differences = tf.nn.log_softmax(wanted) - tf.nn.log_softmax(logits)
+    losses = temperature**2 * tf.reduce_sum(tf.nn.softmax(wanted) * differences, axis=-1)
+    return Ratio(tf.reduce_sum(losses * tf.cast(weights, tf.float32)), tf.reduce_sum(weights))
+
+
 def squared_error(predictions: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor) -> Ratio:
     """Weighted sum of squared differences, and the sum of the weights."""
     errors = tf.square(tf.cast(predictions, tf.float32) - tf.cast(targets, tf.float32))

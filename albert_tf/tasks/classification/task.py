@@ -18,7 +18,6 @@ from albert_tf.tasks.settings import FineTuningRunConfig
 from albert_tf.training.losses import (
     Ratio,
     binary_cross_entropy,
-    cross_entropy,
     squared_error,
 )
 from albert_tf.training.task import Features, Files, Outputs, Predictions
@@ -97,7 +96,8 @@ class ClassificationTask(TextTask, LabelTask):
         labels, weights = features[self.label_column][:, 0], self._loss_weights(features)
         if self.is_regression:
             return {"label_loss": squared_error(outputs["logits"][:, 0], labels, weights)}
-        return {"label_loss": cross_entropy(outputs["logits"], labels, weights)}
+        wanted = self._teachers_outputs(features).get("logits")
+        return {"label_loss": self._label_loss(outputs["logits"], labels, weights, wanted)}
 
     def predictions(self, outputs: Outputs, features: Features) -> Mapping[str, tf.Tensor]:
         """Probabilities [B, C], or scores [B, 1]."""

@@ -5,11 +5,11 @@ import math
 from typing import ClassVar
 
 from albert_tf.core.settings import changed, setting
-from albert_tf.tasks.settings import FineTuningConfig, files_setting
+from albert_tf.tasks.settings import TaughtConfig, files_setting
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SquadConfig(FineTuningConfig):
+class SquadConfig(TaughtConfig):
     """SQuAD 1.1 or 2.0."""
 
     version: str = setting(
@@ -29,7 +29,7 @@ class SquadConfig(FineTuningConfig):
         False,
         "Whether to leave out answers that are not at their answer_start, instead of an error.",
     )
-    max_seq_length: int = changed(FineTuningConfig, "max_seq_length", 384)
+    max_seq_length: int = changed(TaughtConfig, "max_seq_length", 384)
     doc_stride: int = setting(
         128,
         "Number of tokens from the start of a window to the start of the next.",

@@ -15,7 +15,7 @@ from albert_tf.tasks.squad import answers as squad_answers
 from albert_tf.tasks.squad.answers import Answers
 from albert_tf.tasks.squad.settings import SquadConfig
 from albert_tf.tasks.squad.source import SquadSource
-from albert_tf.training.losses import Ratio, binary_cross_entropy, cross_entropy
+from albert_tf.training.losses import Ratio, binary_cross_entropy
 from albert_tf.training.task import Features, Files, Outputs, Predictions
 
 THRESHOLD_FILE = "predictions/null_threshold.json"
@@ -54,16 +54,17 @@ class SquadTask(FineTuningTask):
         Source: original squad_utils.py:1640-1664. There, the softmax of SQuAD 1.1 includes padding; here it does not,
         so that the padded length of a batch does not change its loss.
         """
-        weights = example_weights(features)
-        if self.has_null:
-            starts, ends = outputs["start_log_probs"], outputs["end_log_probs"]
-        else:
-            is_padding = 1.0 - tf.cast(features["input_mask"], tf.float32)
-            starts = outputs["start_logits"] - 1e30 * is_padding
-            ends = outputs["end_logits"] - 1e30 * is_padding
-        start = cross_entropy(starts, features["start_positions"][:, 0], weights)
-        end = cross_entropy(ends, features["end_positions"][:, 0], weights)
-        losses = {"span_loss": Ratio(0.5 * (start.sum + end.sum), start.count)}
+        weights, wanted = example_weights(features), self._teachers_outputs(features)
+        is_padding = 1.0 - tf.cast(features["input_mask"], tf.float32)
+        total = 0.0
+        for part in ("start", "end"):
+            name, mask = (f"{part}_logits", 1e30 * is_padding)
+            if self.has_null:
+                name, mask = f"{part}_log_probs", 0.0
+            theirs = wanted[name] - mask if wanted else None
+            labels = features[f"{part}_positions"][:, 0]
+            total += self._label_loss(outputs[name] - mask, labels, weights, theirs).sum
+        losses = {"span_loss": Ratio(0.5 * total, tf.reduce_sum(weights))}
         if self.has_null:
             label = features["is_impossible"][:, 0]
             loss = binary_cross_entropy(outputs["cls_logits"], label, weights)

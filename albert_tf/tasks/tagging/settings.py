@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from albert_tf.core.settings import changed, setting
 from albert_tf.tasks.settings import (
-    FineTuningConfig,
+    TaughtConfig,
     files_setting,
 )
 
@@ -15,7 +15,7 @@ SEPARATORS = {"space": " ", "none": ""}  # between words
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TaggingConfig(FineTuningConfig):
+class TaggingConfig(TaughtConfig):
     """Named entities, or other labels of words, in files with a word in each line."""
 
     predictions_endings: ClassVar[tuple[str, ...]] = (".conll", ".txt", ".tsv")
@@ -49,7 +49,7 @@ class TaggingConfig(FineTuningConfig):
         of_model="fixed",
     )
     max_seq_length: int = changed(
-        FineTuningConfig,
+        TaughtConfig,
         "max_seq_length",
         128,
         help="Maximum number of tokens of a window; a longer sentence is read in several windows.",

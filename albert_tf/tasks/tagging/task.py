@@ -15,7 +15,7 @@ from albert_tf.tasks.tagging import entities, windows
 from albert_tf.tasks.tagging.conll import Sentence
 from albert_tf.tasks.tagging.settings import WORDS, TaggingConfig
 from albert_tf.tasks.tagging.source import TaggingSource
-from albert_tf.training.losses import Ratio, cross_entropy
+from albert_tf.training.losses import Ratio
 from albert_tf.training.task import Features, Files, Outputs, Predictions
 
 
@@ -59,8 +59,9 @@ class TaggingTask(FineTuningTask):
 
     def losses(self, outputs: Outputs, features: Features) -> Mapping[str, Ratio]:
         """Cross entropy of the words' labels, at each word's first token."""
-        labels = tf.maximum(features["tag_numbers"] - 1, 0)
-        return {"tag_loss": cross_entropy(outputs["logits"], labels, _word_weights(features))}
+        labels, weights = tf.maximum(features["tag_numbers"] - 1, 0), _word_weights(features)
+        wanted = self._teachers_outputs(features).get("logits")
+        return {"tag_loss": self._label_loss(outputs["logits"], labels, weights, wanted)}
 
     def predictions(self, outputs: Outputs, features: Features) -> Mapping[str, tf.Tensor]:
         """Probabilities [B, L, C]; NaN in the padding."""

@@ -1,0 +1,76 @@
+"""Fine-tuning with --teacher: half of the loss is the divergence from a finished model's probabilities."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from scipy.special import log_softmax
+
+from albert_tf import load_pretrained
+from albert_tf.training.losses import divergence
+from tests.helpers import batch_of, error_of, fine_tune_here, make_task
+
+pytestmark = pytest.mark.usefixtures("eager")
+
+
+def test_divergence_equals_that_of_numpy():
+    rng = np.random.default_rng(0)
+    logits, wanted, weights = rng.normal(size=(5, 3)), rng.normal(size=(5, 3)), rng.random(5)
+    found = divergence(*map(tf.constant, (logits, wanted, weights.astype(np.float32))), 2.0)
+    ours, theirs = log_softmax(logits / 2, axis=1), log_softmax(wanted / 2, axis=1)
+    expected = 4 * (np.exp(theirs) * (theirs - ours)).sum(axis=1) @ weights
+    assert float(found.sum) == pytest.approx(expected, rel=1e-5)
+    assert float(found.count) == pytest.approx(weights.sum(), rel=1e-5)
+    assert float(divergence(logits, logits, weights.astype(np.float32), 3.0).sum) < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("name", "output", "label"),
+    [
+        ("mrpc", "logits", "label_ids"),
+        ("race", "logits", "label_ids"),
+        ("squad1.1", "start_logits", "start_positions"),
+        ("squad2.0", "end_log_probs", "end_positions"),
+        ("tagging", "logits", "tag_numbers"),
+    ],
+)
+def test_half_of_the_loss_is_the_divergence(name, output, label, task_flags, finished):
+    runner, flags = task_flags[name]
+    teacher = str(finished(name).folder / "model")
+    alone, taught = (make_task(runner, *flags, *more) for more in ([], [f"--teacher={teacher}"]))
+    options = {"dtype": "float32", "recompute_activations": False, "seed": 1}
+    model, _ = alone.build_model(**options), taught.build_model(**options)
+    features = batch_of(alone, "train", [0, 2, 3])
+    outputs = model(features, training=True, seed=tf.constant([1, 2]))
+    own, found = (task.losses(outputs, features) for task in (alone, taught))
+    key = next(iter(own))
+    assert float(found[key].count) == float(own[key].count)
+    theirs = load_pretrained(teacher)(features)
+    assert float(np.abs(theirs[output] - outputs[output]).max()) > 0  # it was trained
+    assert float(found[key].sum) != pytest.approx(float(own[key].sum), rel=1e-3)
+    # A model that gives its teacher's outputs has half of its own loss.
+    own, found = (task.losses(theirs, features) for task in (alone, taught))
+    assert float(found[key].sum) == pytest.approx(0.5 * float(own[key].sum), rel=1e-3)
+    evaluated = {**features, "example_weights": tf.ones(3)}
+    pair = taught.losses(theirs, evaluated)[key]
+    assert float(pair.sum) == pytest.approx(float(own[key].sum), rel=1e-4)
+
+
+def test_a_student_is_nearer_to_its_teacher(task_flags, finished, tmp_path):
+    runner, flags = task_flags["tsv"]
+    teacher = finished("tsv").folder
+    wanted = np.load(teacher / "predictions" / "eval.npz")["probabilities"]
+    distances = {}
+    for name, more in {"alone": [], "taught": [f"--teacher={teacher}"]}.items():
+        fine_tune_here(runner, *flags, *more, "--seed=7", f"--output_dir={tmp_path / name}")
+        found = np.load(tmp_path / name / "predictions" / "eval.npz")["probabilities"]
+        distances[name] = np.abs(found - wanted).mean()
+    assert distances["taught"] < distances["alone"]
+
+
+def test_a_teacher_of_something_else_is_rejected(task_flags, finished):
+    runner, flags = task_flags["tsv"]
+    message = error_of(make_task, runner, *flags, f"--teacher={finished('mrpc').folder}")
+    assert "--teacher=" in message and "expected AlbertForSequenceClassification with" in message
+    runner, flags = task_flags["stsb"]
+    message = error_of(make_task, runner, *flags, f"--teacher={finished('mrpc').folder}")
+    assert "--teacher is for tasks with one of several labels" in message
