@@ -105,8 +105,8 @@ def test_broken_rows_of_qqp_are_left_out_and_counted(tmp_path, capsys):
     write_files(tmp_path, {"QQP/train.tsv": columns + QQP_ROWS})
     examples = read_glue(GLUE_TASKS["QQP"], str(tmp_path), "train")
     assert [(example.id, example.label, example.row) for example in examples] == [
-        ("1", 1, "row 1 (line 2)"),
-        ("3", 0, "row 4 (line 5)"),
+        ("1", 1, "row 1 (line 2, id 1)"),
+        ("3", 0, "row 4 (line 5, id 3)"),
     ]
     assert "QQP/train.tsv: 2 rows without enough columns are left out" in capsys.readouterr().out
 

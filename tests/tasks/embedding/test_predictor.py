@@ -150,7 +150,6 @@ def test_the_program_answers_lines(folder, corpus, monkeypatch, capsys):
     table.write_text('id,text\n1,"the red, red house"\n2,a dog\n')
     stdin = io.TextIOWrapper(io.BytesIO(b'"a dog"\n{"query": "house", "id": 7}\n'))
     monkeypatch.setattr("sys.stdin", stdin)
-    monkeypatch.setattr("albert_tf.predict._reconfigure", lambda *_, **__: None)
     own = {"text_column": "text", "input_format": "json"}
     search.main(search.SearchSettings(model=str(folder), corpus=str(table), **own))
     first, second = map(json.loads, capsys.readouterr().out.splitlines()[-2:])
