@@ -79,7 +79,7 @@ def test_answers_in_windows_are_the_runners(task_flags, tmp_path, capsys):
     runner, flags = task_flags["labels"]
     flags = [*flags, "--windows", "--max_seq_length=8", f"--output_dir={tmp_path / 'run'}"]
     results = fine_tune_here(runner, *flags, "--num_train_steps=2", "--do_predict")
-    assert "read in several windows of 8 tokens" in capsys.readouterr().out
+    assert "read in windows of --max_seq_length=8" in capsys.readouterr().out
     path = next(flag for flag in flags if flag.startswith("--predict_file=")).partition("=")[2]
     texts = [row["review"] for row in rows_of(pathlib.Path(path))]
     expected = rows_of(tmp_path / "run" / "predictions" / "predictions.tsv")
