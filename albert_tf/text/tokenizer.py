@@ -225,6 +225,7 @@ class Tokenizer(abc.ABC):
         max_length: int | None = None,
         padding: bool | str = True,
         truncation: bool | str = True,
+        return_tensors: str = "np",
     ) -> dict[str, Any]:
         """The inputs of a model: the ids of texts, or of pairs of texts, with [CLS] and [SEP].
 
@@ -234,6 +235,7 @@ class Tokenizer(abc.ABC):
           max_length: the most tokens of a sequence; None takes the attribute, which `from_pretrained` sets.
           padding: `True` pads to the longest sequence, "max_length" to that length.
           truncation: whether longer sequences are cut, the longer text first; if not, they are an error.
+          return_tensors: "np" for arrays, "tf" for tensors.
 
         Returns:
           `input_ids`, `input_mask` and `segment_ids`, int32 [B, L]; without padding, lists of lists.
@@ -242,7 +244,14 @@ class Tokenizer(abc.ABC):
           UserError: an argument is none of these, or a text does not fit.
         """
         max_length = max_length or self.max_length
-        return model_inputs(self, texts, pairs, max_length, padding, truncation)
+        inputs = model_inputs(self, texts, pairs, max_length, padding, truncation)
+        if return_tensors not in ("np", "tf"):
+            raise UserError(f"return_tensors must be 'np' or 'tf', got {return_tensors!r}")
+        if return_tensors == "np":
+            return inputs
+        import tensorflow as tf
+
+        return {name: tf.constant(values) for name, values in inputs.items()}
 
     def encode(self, text: str) -> list[int]:
         """The ids of a text, without special tokens.

@@ -200,6 +200,7 @@ def test_a_model_of_this_shape_that_learned_the_order_still_says_so(folder):
     assert pretrained.load_pretrained(folder).config.sentence_task == "nsp"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", ["onnx", "saved_model"])
 def test_exports_of_a_bert_give_its_vectors(bert, tmp_path, format):
     path = export_model(str(bert), str(tmp_path), format=format, max_seq_length=16)

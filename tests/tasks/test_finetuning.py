@@ -126,6 +126,7 @@ def test_the_model_folder_gives_the_predictions(task, finished):
         assert model.config.labels == ("bad", "fine", "good")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["labels", "squad1.1", "squad2.0", "race", "tagging"])
 def test_evaluation_does_not_depend_on_the_batch(task, finished, tmp_path):
     run = finished(task)

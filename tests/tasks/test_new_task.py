@@ -122,6 +122,7 @@ def test_predict_answers_with_the_tasks_own_predictor_once_the_user_names_its_fi
         assert answer == {"longer": line.split("\t")[row.split("\t")[1] == "second"]}
 
 
+@pytest.mark.slow
 def test_an_export_has_the_tasks_own_signature(toy_run, module, tmp_path):
     path = export_model(str(toy_run), str(tmp_path / "served"), task_module=module)
     longer = tf.saved_model.load(path).signatures["serving_default"]

@@ -55,6 +55,7 @@ def test_half_of_the_loss_is_the_divergence(name, output, label, task_flags, fin
     assert float(pair.sum) == pytest.approx(float(own[key].sum), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_a_student_is_nearer_to_its_teacher(task_flags, finished, tmp_path):
     runner, flags = task_flags["tsv"]
     teacher = finished("tsv").folder

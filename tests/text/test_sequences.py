@@ -73,3 +73,12 @@ def test_the_models_length_is_the_default(tokenizer):
         assert rows_of(each("a b c")) == ["2563 1111 0000"]
         assert rows_of(each("a b c", max_length=6)) == ["25673 11111 00000"]
     assert copy.decode(copy("bx")["input_ids"][0]) == "bx"
+
+
+def test_tensors_are_returned_on_demand(tokenizer):
+    arrays, tensors = (tokenizer(["a", "a b"], return_tensors=kind) for kind in ("np", "tf"))
+    for name, values in arrays.items():
+        assert tensors[name].dtype.name == "int32"
+        np.testing.assert_array_equal(tensors[name], values)
+    with pytest.raises(UserError, match="return_tensors must be 'np' or 'tf', got 'pt'"):
+        tokenizer("a", return_tensors="pt")

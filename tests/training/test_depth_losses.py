@@ -118,6 +118,7 @@ def test_the_layer_of_a_step_depends_on_neither_devices_nor_micro_batches(pretra
         np.testing.assert_allclose(found[name], value, atol=5e-6, err_msg=name)
 
 
+@pytest.mark.slow
 def test_a_run_without_these_losses_is_continued_with_them(pretrain, eager):
     start = pretrain("start", "--depth_losses=0", "--stop_after_steps=2")
     checkpoint = (f"--init_checkpoint={start}", "--deterministic")

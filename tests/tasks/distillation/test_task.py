@@ -141,6 +141,7 @@ def test_layers_of_several_blocks_are_matched_by_their_last(models, tmp_path, ea
     assert len(outputs["student"]) == 3
 
 
+@pytest.mark.slow
 def test_a_student_approaches_its_teacher_and_keeps_its_head(models, tmp_path):
     flag = "--learning_rate=0.01"
     start = distill(models, tmp_path / "start", "--do_train=false")["eval"]
@@ -160,6 +161,7 @@ def test_a_student_approaches_its_teacher_and_keeps_its_head(models, tmp_path):
     assert Tokenizer.from_pretrained(tmp_path / "run" / "model").encode(WORDS)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_equals_an_uninterrupted_one(models, tmp_path):
     steps = ("--num_train_steps=5", "--num_warmup_steps=2", "--do_eval=false")
     distill(models, tmp_path / "whole", *steps)
@@ -170,6 +172,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(models, tmp_path):
         np.testing.assert_array_equal(found[name], value, err_msg=name)
 
 
+@pytest.mark.slow
 def test_a_student_of_another_width_learns_through_a_projection(models, tmp_path):
     results = distill(
         models, tmp_path / "run", "--num_train_steps=4", "--num_warmup_steps=1", student="narrow"

@@ -237,6 +237,7 @@ def test_every_span_equals_alignment(characters, context):
     assert compared > 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "version", "num_windows", "num_with_answer", "num_exact"),
     [
