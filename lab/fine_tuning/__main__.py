@@ -56,7 +56,7 @@ class Task:
     """A task; the columns are those of the label and of the texts, from which PyTorch's side reads by itself."""
 
     metrics: tuple[str, ...]
-    columns: tuple[int, ...] = ()
+    columns: tuple[int, ...] = ()  # -1 is the last
     labels: tuple[str, ...] = ("0", "1")  # in the order of the outputs; none for a score
     header: bool = True
     folder: str = "glue"
@@ -76,7 +76,7 @@ TASKS = {
     "RTE": Task(("accuracy",), (3, 1, 2), _TWO_WAY),
     "WNUT": Task(("f1", "precision", "recall"), folder="tagging", dev="dev.conll"),
     "QNLI": Task(("accuracy",), (3, 1, 2), _TWO_WAY, **_PART),
-    "MNLI": Task(("accuracy",), (11, 8, 9), _NLI, dev="dev_matched.tsv", **_PART),
+    "MNLI": Task(("accuracy",), (-1, 8, 9), _NLI, dev="dev_matched.tsv", **_PART),
 }
 
 
