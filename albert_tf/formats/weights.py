@@ -12,6 +12,7 @@ import numpy as np
 from albert_tf.core import files
 from albert_tf.core.errors import UserError, shortened
 from albert_tf.model.config import AlbertConfig
+from albert_tf.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from albert_tf.model.heads import ModelWithHead
@@ -59,6 +60,11 @@ class Weights:
         """The same weights without the head."""
         arrays = {name: array for name, array in self.arrays.items() if name.startswith("bert/")}
         return dataclasses.replace(self, arrays=arrays)
+
+    def has_vocabulary_of(self, tokenizer: Tokenizer) -> bool:
+        """Whether the vocabulary that came with the model is a tokenizer's; true if none came with it."""
+        own = self.vocabulary
+        return not own or Tokenizer.from_file(own).sha256 == tokenizer.sha256
 
 
 # --- Checks of every format ---

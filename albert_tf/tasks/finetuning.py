@@ -111,21 +111,25 @@ class FineTuningTask(Task):
         if not self._weights:
             return tokenizer
         # The shapes of a model's variables do not show its vocabulary and its case.
-        own = self._weights.vocabulary
-        if own and Tokenizer.from_file(own).sha256 != tokenizer.sha256:
+        if not self._weights.has_vocabulary_of(tokenizer):
+            own = self._weights.vocabulary
             config.refuse(
                 "spm_model_file" if config.spm_model_file else "vocab_file",
                 f"={path}: is not the vocabulary that came with the model, {own}; leave the flag out",
             )
+        self._check_cleaning(self._weights, tokenizer)
+        return tokenizer
+
+    def _check_cleaning(self, weights: Any, tokenizer: Tokenizer) -> None:
+        """Checks that a model was trained on text that is cleaned as the tokenizer does it."""
         for name, value in tokenizer.cleaning.items():
-            known = getattr(self._weights, name)
+            known = getattr(weights, name)
             if known is not None and known != value:
-                config.refuse(
+                self.config.refuse(
                     name,
-                    f"is {str(value).lower()}, but the model in {self._weights.source} was trained with"
+                    f"is {str(value).lower()}, but the model in {weights.source} was trained with"
                     f" {str(known).lower()}",
                 )
-        return tokenizer
 
     def _resolve_config(self) -> AlbertConfig:
         config, tokenizer = self.config, self.tokenizer
@@ -184,8 +188,7 @@ class FineTuningTask(Task):
         if found[0] != expected[0] or (expected[1] and found != expected):
             words = [f"{kind} with {', '.join(labels[:9])}" for kind, labels in (expected, found)]
             self.config.refuse("teacher", f"={path}: expected {words[0]}, got {words[1]}")
-        own = weights.vocabulary
-        if own and Tokenizer.from_file(own, **weights.cleaning).content != self.tokenizer.content:
+        if not weights.has_vocabulary_of(self.tokenizer):
             self.config.refuse("teacher", f"={path}: has another vocabulary than the model")
         return weights
 

@@ -77,14 +77,14 @@ class ClassifierConfig(OneAnswerConfig):
         if not self.glue and self.task_key != OWN_TASK:
             known = ", ".join([*GLUE_TASKS, OWN_TASK])
             self.refuse("task_name", f"must be one of {known}; got {self.task_name!r}")
-        unknown = {*self.metric_names} - {*names_for(is_regression=self._has_scores)}
+        unknown = {*self.metric_names} - {*names_for(is_regression=self.is_regression)}
         if unknown or (self.metrics and (self.task_key != OWN_TASK or self.is_multi_label)):
-            names = ", ".join(names_for(is_regression=self._has_scores))
+            names = ", ".join(names_for(is_regression=self.is_regression))
             reason = f"={self.metrics}: is for --task_name=table with one label per text; known are {names}"
             self.refuse("metrics", reason)
         if self.is_multi_label:
             self._check_separator()
-        if self.class_weights and self._has_scores:
+        if self.class_weights and self.is_regression:
             self.refuse("class_weights", "is for labels, but this task has scores")
         if self.windows and (self.task_key != OWN_TASK or len(self.text_column_names) > 1):
             self.refuse("windows", "is for --task_name=table with one column in --text_columns")
@@ -98,14 +98,15 @@ class ClassifierConfig(OneAnswerConfig):
             self.refuse("label_separator", "must not be a tab or a line break, which end a field")
 
     @property
-    def _has_scores(self) -> bool:
+    def is_regression(self) -> bool:
+        """Whether a text gets a score instead of labels."""
         return self.glue.is_regression if self.glue else self.kind == "regression"
 
     @property
     def metric_names(self) -> tuple[str, ...]:
         """The names in --metrics, or the defaults."""
         given = tuple(filter(None, map(str.strip, self.metrics.split(","))))
-        return given or names_for(is_regression=self._has_scores)[:2]
+        return given or names_for(is_regression=self.is_regression)[:2]
 
     @property
     def task_key(self) -> str:

@@ -19,7 +19,7 @@ class TextSource(Source):
     def __init__(self, config: ClassifierConfig):
         super().__init__(config)
         self.glue = config.glue
-        self.is_regression = self.glue.is_regression if self.glue else config.kind == "regression"
+        self.is_regression = config.is_regression
         self.task_name = config.task_key
         if self.glue and not self.glue.label_column:
             self.task_name = "mnli"  # AX has no training data; a model trained on MNLI answers it

@@ -92,10 +92,7 @@ class DistillationTask(Task):
         if not path:
             raise UserError(f"--teacher={self.config.teacher}: has no vocabulary beside it")
         tokenizer = Tokenizer.from_file(path, **other.cleaning)
-        is_same = not own.vocabulary or (
-            Tokenizer.from_file(own.vocabulary, **own.cleaning).content == tokenizer.content
-        )
-        if not is_same or own.config.vocab_size != other.config.vocab_size:
+        if not own.has_vocabulary_of(tokenizer) or own.config.vocab_size != other.config.vocab_size:
             raise UserError(
                 f"--init_checkpoint: has another vocabulary than --teacher={self.config.teacher}; fold that model"
             )
