@@ -190,6 +190,11 @@ class FineTuningTask(Task):
             self.config.refuse("teacher", f"={path}: expected {words[0]}, got {words[1]}")
         if not weights.has_vocabulary_of(self.tokenizer):
             self.config.refuse("teacher", f"={path}: has another vocabulary than the model")
+        self._check_cleaning(weights, self.tokenizer)
+        positions = weights.config.max_position_embeddings
+        if self.config.max_seq_length > positions:
+            reason = f"={path}: has {positions} positions, fewer than --max_seq_length"
+            self.config.refuse("teacher", reason)
         return weights
 
     def _teachers_outputs(self, features: Features) -> Outputs:

@@ -1,11 +1,14 @@
 """Fine-tuning with --teacher: half of the loss is the divergence from a finished model's probabilities."""
 
+import json
+import shutil
+
 import numpy as np
 import pytest
 import tensorflow as tf
 from scipy.special import log_softmax
 
-from albert_tf import load_pretrained
+from albert_tf import load_pretrained, save_pretrained
 from albert_tf.training.losses import divergence
 from tests.helpers import batch_of, error_of, fine_tune_here, make_task
 
@@ -75,3 +78,19 @@ def test_a_teacher_of_something_else_is_rejected(task_flags, finished):
     runner, flags = task_flags["stsb"]
     message = error_of(make_task, runner, *flags, f"--teacher={finished('mrpc').folder}")
     assert "--teacher is for tasks with one of several labels" in message
+
+
+def test_a_teacher_of_other_text_or_of_shorter_text_is_rejected(task_flags, finished, tmp_path):
+    runner, flags = task_flags["mrpc"]
+    shutil.copytree(finished("mrpc").folder / "model", tmp_path / "teacher")
+    path = tmp_path / "teacher" / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"do_lower_case": False}))
+    message = error_of(make_task, runner, *flags, f"--teacher={tmp_path / 'teacher'}")
+    assert "--do_lower_case is true, but the model in" in message and "teacher" in message
+    short = load_pretrained(finished("mrpc").folder)
+    model = type(short)(short.config.replace(max_position_embeddings=32))
+    save_pretrained(
+        model, tmp_path / "shorter", spm_model_file=tmp_path / "teacher" / "spiece.model"
+    )
+    message = error_of(make_task, runner, *flags, f"--teacher={tmp_path / 'shorter'}")
+    assert "has 32 positions, fewer than --max_seq_length" in message
