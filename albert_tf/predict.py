@@ -41,10 +41,7 @@ class AnswerSettings(ModelUseSettings):
     """The model that answers, and how."""
 
     batch_size: int = setting(
-        32,
-        "Maximum number of sequences that the model gets at once.",
-        minimum=1,
-        maximum=2**16,
+        32, "Maximum number of sequences that the model gets at once.", minimum=1, maximum=2**16
     )
     input_format: str = setting(
         "",

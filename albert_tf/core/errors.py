@@ -9,10 +9,9 @@ SIGNAL_STATUS = 128
 
 
 class UserError(ValueError):
-    """Wrong input. The message is one line that says what was expected, what was given, and what to change.
+    """Wrong input: one line that says what was expected, what was given, and what to change.
 
-    The programs print the message and exit with status 1 or 2 (`flags.run`). Every other exception is a defect of the
-    program and keeps its traceback.
+    `flags.run` prints it and exits with status 1 or 2. Every other exception is a defect and keeps its traceback.
     """
 
     def __str__(self) -> str:
@@ -30,11 +29,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 def first_line(error: Exception) -> str:
-    """The first line of a library's error message, without TensorFlow's names of operations.
-
-    Example:
-      "{{function_node __wrapped__X}} corrupted record at 8 [Op:X] name:" -> "corrupted record at 8"
-    """
+    """The first line of a library's error message, without TensorFlow's names of operations ({{...}}, [Op:...])."""
     line = (str(error).strip().splitlines() or [type(error).__name__])[0]
     return re.sub(r"\{\{.*?\}\}\s*|\s*\[Op:.*|\s*\[\[.*", "", line)
 

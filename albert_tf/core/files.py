@@ -1,8 +1,7 @@
-"""The one way to files: finds, reads and writes files and folders, local or remote.
+"""The one way to files and folders, local or remote (a path with ://, through `tf.io.gfile`, imported only then).
 
-A path with :// is remote: it is reached through TensorFlow's `tf.io.gfile`, which is imported only then. What must be
-complete or absent is written through `OutputFile` or `staged`: beside its place, under a hidden name, then synced and
-renamed. The next writer of the same file or folder replaces what a killed process has left under the hidden name.
+What must be complete or absent is written through `OutputFile` or `staged`: beside its place, under a hidden name, then
+synced and renamed. The next writer of the same file or folder replaces what a killed process has left there.
 """
 
 import contextlib
@@ -37,11 +36,6 @@ class FileStatus(NamedTuple):
     mtime_nsec: int
 
 
-def _local_status(path: str) -> FileStatus:
-    found = os.stat(path)
-    return FileStatus(found.st_size, found.st_mtime_ns)
-
-
 # Local files under the names of `tf.io.gfile`.
 _LOCAL = types.SimpleNamespace(
     GFile=open,
@@ -53,7 +47,7 @@ _LOCAL = types.SimpleNamespace(
     remove=os.remove,
     rename=lambda path, new_path, overwrite: os.replace(path, new_path),
     rmtree=shutil.rmtree,
-    stat=_local_status,
+    stat=lambda path: FileStatus(os.path.getsize(path), os.stat(path).st_mtime_ns),
 )
 
 
@@ -92,10 +86,9 @@ def exists(path: str) -> bool:
 
 def status(path: str) -> FileStatus | None:
     """The size and time of a file; None if there is no such file."""
-    try:
-        found = _on(path, lambda system: system.stat(path))
-    except FileNotFoundError:
+    if not exists(path):
         return None
+    found = _on(path, lambda system: system.stat(path))
     return FileStatus(found.length, found.mtime_nsec)
 
 
@@ -126,7 +119,7 @@ def files_below(folder: str) -> Iterator[str]:
 
 
 class _RemoteReader(io.RawIOBase):
-    """A remote file opened for reading, as Python's own classes expect it."""
+    """A remote file as Python's own classes expect it."""
 
     def __init__(self, file: Any):
         self._file = file
@@ -169,15 +162,10 @@ def read_json(path: str, kind: type = dict) -> Any:
 
 
 def parse_json(content: str | bytes, source: str, kind: type = dict) -> Any:
-    """The value of a JSON text that may come from anywhere.
+    """The value of a JSON text, or of its UTF-8 bytes, from `source`.
 
-    Args:
-      content: the text, or its UTF-8 bytes, with or without a byte order mark.
-      source: where it comes from, for the error.
-      kind: what it must be: dict for an object, list for an array; object for any value.
-
-    Raises:
-      UserError: it is not JSON, contains half a surrogate pair, which UTF-8 cannot encode, or is of another kind.
+    A UserError if it is not JSON, contains half a surrogate pair, which UTF-8 cannot encode, or is not of this kind
+    (dict, list, or object for any value).
     """
     try:
         text = content.decode("utf-8-sig") if isinstance(content, bytes) else content
@@ -214,18 +202,11 @@ def write_files(folder: str, contents: Mapping[str, bytes]) -> None:
 
 
 class OutputFile:
-    """A file that appears under its name only when it is complete. Use as a context manager.
-
-    If the `with` block raises an exception, an existing file of this name is kept. Errors of the disk become
-    `UserError`s that name the file.
-
-    Attributes:
-      num_bytes: number of bytes written so far.
-    """
+    """A file that appears under its name only when the `with` block ends without an exception."""
 
     def __init__(self, path: str):
         self.path = path
-        self.num_bytes = 0
+        self.num_bytes = 0  # written so far
         folder, name = os.path.split(path)
         # An object store shows an object only when it is complete.
         self._temporary = path if "://" in path else os.path.join(folder, _TEMPORARY + name)

@@ -1,7 +1,6 @@
 """Command lines: settings classes -> absl flags -> settings, and one line on standard error for a user error.
 
-This is the only file of the library that imports absl.flags. A program calls `run` with its settings classes and a
-function that takes their instances; defaults, help texts and checks come from the fields (`settings.py`).
+This is the only file of the library that imports absl.flags.
 """
 
 import dataclasses
@@ -86,11 +85,7 @@ def parse(
     positional: Sequence[str] = (),
     flag_values: flags.FlagValues | None = None,
 ) -> list[Settings]:
-    """The settings of a command line, of which the first word is the program; for the arguments see `run`.
-
-    Raises:
-      UserError: a flag does not exist, or a value is wrong or contradicts another one.
-    """
+    """The settings of a command line, of which the first word is the program (`run`); a wrong flag is a UserError."""
     values = flags.FlagValues() if flag_values is None else flag_values
     fields = [field for cls in settings_classes for field in flag_fields(cls)]
     for field in fields:

@@ -15,7 +15,7 @@ LOCK_FILE = ".lock"
 
 
 def locks_output_dir(function: Callable) -> Callable:
-    """Decorates a function that takes settings and writes to their `output_dir`: it holds the lock of this folder."""
+    """Decorates a function of settings: it holds the lock of their `output_dir`."""
 
     @functools.wraps(function)
     def with_lock(settings: Any, *arguments: Any) -> Any:

@@ -1,7 +1,6 @@
 """The flags of google-research/albert that do not exist here, and their replacements (docs/migrating.md has all flags).
 
-Every other flag of the original has the same name here. The flags are those of commit 4ae12a2; flags of programs that
-this commit does not have are those of the newest commit.
+The flags are those of commit 4ae12a2, and of the newest commit for programs that this one does not have.
 """
 
 _FEATURES = "features need no file"

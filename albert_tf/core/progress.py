@@ -16,8 +16,7 @@ class Progress(contextlib.AbstractContextManager):
     """Shows how much of a job is done; use as a context manager.
 
     Args:
-      total: size of the whole job, in `unit`.
-      first: how much of it an earlier process has done.
+      total: size of the whole job, in `unit`; an earlier process has done `first` of it.
       seconds_between_lines: minimum time between two lines of a log; 0 prints a line at every update.
       file: where lines of a log go; standard output by default.
     """
@@ -57,11 +56,9 @@ class Progress(contextlib.AbstractContextManager):
     def update(
         self, done: int, values: Mapping[str, str] | None = None, *, is_news: bool = False
     ) -> None:
-        """Shows that `done` of the total is done, including what an earlier process has done.
+        """Shows `values`, and that `done` of the total is done, including what an earlier process has done.
 
-        Args:
-          values: shown after `done`.
-          is_news: whether a log gets a line even if the last one was printed a short time ago.
+        With `is_news`, a log gets a line even if the last one was printed a short time ago.
         """
         now = time.monotonic()
         first, started = self._started = self._started or (done, now)

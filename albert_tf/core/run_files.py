@@ -5,8 +5,6 @@ import re
 
 from albert_tf.core import files
 
-_STATE_FILE = "checkpoint"  # TensorFlow's list of the checkpoints in a folder, the newest last
-
 
 def folder_of(checkpoint: str) -> str:
     """The folder of the run that wrote a checkpoint; "" if no run did."""
@@ -15,10 +13,10 @@ def folder_of(checkpoint: str) -> str:
     return folder if folder and files.exists(os.path.join(folder, "config.json")) else ""
 
 
-def checkpoints(folder: str) -> list[str]:
-    """The paths of the complete checkpoints in a folder, without their suffixes, oldest first."""
-    state = os.path.join(folder, _STATE_FILE)
-    text = files.read_bytes(state).decode(errors="replace") if files.exists(state) else ""
-    names = re.findall(r'^all_model_checkpoint_paths: "(.*)"', text, re.MULTILINE)
-    paths = [os.path.join(folder, os.path.basename(name)) for name in names]
-    return [path for path in paths if files.exists(f"{path}.index")]
+def newest_checkpoint(folder: str) -> str:
+    """The path of the newest complete checkpoint in a folder, without its suffixes; "" if there is none."""
+    import tensorflow as tf
+
+    state = tf.train.get_checkpoint_state(folder)
+    paths = reversed(state.all_model_checkpoint_paths if state else ())
+    return next((path for path in paths if files.exists(f"{path}.index")), "")

@@ -57,12 +57,7 @@ def changed(cls: type["Settings"], name: str, default: Any, **declared: Any) -> 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Base of all settings: checks every field against its declaration.
-
-    Raises:
-      UserError: a value has the wrong type, is not among the choices, is out of bounds, infinite or not a number; the
-        error names the field.
-    """
+    """Base of all settings: checks type, choices and bounds of every field; a wrong value is a UserError."""
 
     name_prefix: ClassVar[str] = "--"
     # Fields of a base class that are no flags of the programs of this class: they have their defaults.

@@ -28,9 +28,7 @@ def num_workers_setting() -> Any:
 class Workers(contextlib.AbstractContextManager):
     """Processes that call functions; with a single worker, this process calls them. Use as a context manager.
 
-    Args:
-      num_workers: number of processes; None is one for every core.
-      shared: first argument of every call, sent to each process once.
+    `num_workers` is None for one per core; `shared`, the first argument of every call, is sent to each process once.
     """
 
     def __init__(self, num_workers: int | None, shared: Any):
@@ -81,10 +79,9 @@ def num_cores() -> int:
 def in_chunks(
     items: Iterable[Item], size_of: Callable[[Item], int], chunk_size: int
 ) -> Iterator[list[Item]]:
-    """Groups small items into lists that are large enough to be sent to a worker: their sizes add up to `chunk_size`.
+    """Groups small items into lists whose sizes add up to `chunk_size`, large enough to be sent to a worker.
 
-    Example:
-      (["aa", "b", "cccc", "d"], len, 3) -> ["aa", "b"], ["cccc"], ["d"]
+    Example: (["aa", "b", "cccc", "d"], len, 3) -> ["aa", "b"], ["cccc"], ["d"]
     """
     chunk, size = [], 0
     for item in items:

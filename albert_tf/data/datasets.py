@@ -58,13 +58,9 @@ class Data(abc.ABC):
 
 
 class RecordData(Data):
-    """Pretraining examples in record files.
+    """Pretraining examples in record files; training shuffles `buffer_examples` at a time, in each epoch differently.
 
-    Args:
-      schema: the features to parse.
-      shuffle: whether training shuffles the records, differently in each epoch.
-      buffer_examples: number of records that are shuffled together.
-      parts: devices x accumulated micro-batches, to which the records of a training batch are dealt out.
+    `parts`: devices x accumulated micro-batches, to which the records of a training batch are dealt out.
     """
 
     def __init__(
@@ -111,11 +107,9 @@ class RecordData(Data):
 
 
 class TableData(Data):
-    """Examples in memory, padded to one of a few lengths.
+    """Examples in memory, padded to one of a few ascending lengths (`buckets`); every example fits into the last.
 
-    Args:
-      names: sequences and columns that the model and the losses use.
-      buckets: ascending lengths to pad to; every example fits into the last.
+    `names` are the sequences and columns that the model and the losses use.
     """
 
     def __init__(self, table: FeatureTable, names: Sequence[str], buckets: Sequence[int]):

@@ -1,8 +1,7 @@
-"""Features of a data set in memory, and the examples of each batch.
+"""Features of a data set in memory, without padding, and the examples of each batch.
 
-Sequences are stored one after the other without padding. When a batch is made, they are padded to the shortest of a few
-fixed lengths that is long enough. The examples of a batch are a pure function of the settings, the seed and the step,
-so that a run can be resumed at any step.
+A batch is padded to the shortest of a few fixed lengths that is long enough. Its examples are a pure function of the
+settings, the seed and the step, so that a run can be resumed at any step.
 """
 
 import dataclasses
@@ -100,8 +99,7 @@ class FeatureTable:
     ) -> "FeatureTable":
         """A table made from lists of token ids, and of a number or a list of numbers for each example.
 
-        Example:
-          from_rows({"input_ids": [[2, 7, 3], [2, 3]]}, {"label_ids": [1, 0]}) has 2 examples and 5 tokens.
+        Example: ({"input_ids": [[2, 7, 3], [2, 3]]}, {"label_ids": [1, 0]}) has 2 examples and 5 tokens.
         """
         flat = {name: _joined(rows) for name, rows in sequences.items()}
         fixed = {name: _as_column(values) for name, values in columns.items()}
@@ -212,10 +210,7 @@ def lengths_to_pad_to(lengths: Iterable[int], max_length: int, num_buckets: int)
     """At most `num_buckets` lengths, multiples of 8, chosen to minimize the padding of the examples, and `max_length`.
 
     The longest chosen length fits the longest example; `max_length` is for longer examples of other data. A single
-    bucket pads everything to `max_length`.
-
-    Example:
-      ([3, 5, 9, 12, 30, 31], 64, 2) -> (16, 32, 64)
+    bucket pads everything to `max_length`. Example: ([3, 5, 9, 12, 30, 31], 64, 2) -> (16, 32, 64)
     """
     rounded = -(-np.fromiter(lengths, np.int64) // 8) * 8
     if num_buckets == 1 or not rounded.size:

@@ -1,15 +1,13 @@
 """Makes pretraining examples by pure functions of (ids, rule, seed): sentence pairs, their sequences, and masks.
 
-The original works on Python lists of strings; here, functions compiled by numba work on arrays of ids. Each function
-draws from its own stream of random numbers, which depends only on its seed. An example therefore does not depend on the
-process that makes it, or on the order.
+Functions compiled by numba work on arrays of ids. Each draws from its own stream of random numbers, which depends only
+on its seed, so an example does not depend on the process that makes it, or on the order.
 
 1. `plan_pairs` decides which sentences form a pair (segments A and B) and whether it is swapped.
 2. `join_pairs` shortens pairs and adds [CLS] and [SEP]; `pack` puts such sequences into rows.
 3. `mask_batch` masks, either in data preparation or, for records of unmasked tokens, in training.
 
-All of this is in one file because numba's cache notices a change of the file that a function is in, but not a change of
-another file whose functions are compiled into it.
+All of this is in one file because numba's cache does not notice changes of other files whose functions are called.
 
 Source: create_pretraining_data.py of the original; line numbers below are those of its commit b772393.
 """
@@ -321,10 +319,7 @@ def _random_word_start(ids, start, end, is_word_start, state):
 
 @numba.njit(cache=True)
 def truncate_pair(pair, max_tokens, state):
-    """Shortens A and B in place: removes single tokens of the longer segment, from its front or back at random.
-
-    Source: create_pretraining_data.py:601-616.
-    """
+    """Shortens A and B in place by single tokens of the longer one, at its front or back at random (:601-616)."""
     length_a = pair[A_END] - pair[A_START]
     length_b = pair[B_END] - pair[B_START]
     while length_a + length_b > max_tokens:
@@ -353,10 +348,7 @@ class Sequences(NamedTuple):
 def join_pairs(
     ids: np.ndarray, pairs: np.ndarray, seeds: np.ndarray, rule: MaskingRule, *, max_seq_length: int
 ) -> Sequences:
-    """The tokens of the pairs of `plan_pairs`, which refer to `ids`, shortened to fit, with [CLS] and [SEP].
-
-    Source: create_pretraining_data.py:119-186, 345-383.
-    """
+    """The tokens of pairs (`plan_pairs`) of `ids`, shortened to fit, with [CLS] and [SEP] (:119-186, 345-383)."""
     num_examples = len(pairs)
     input_ids = np.zeros((num_examples, max_seq_length), np.int32)
     num_tokens, first_b = np.empty((2, num_examples), np.int32)
@@ -405,9 +397,7 @@ def _fill_sequences(ids, pairs, seeds, cls_id, sep_id, sequences):
 def pack(lengths: np.ndarray, row_length: int, max_examples: int) -> tuple[np.ndarray, np.ndarray]:
     """Puts examples of some lengths into rows so that the rows are full: best fit, beginning with the longest example.
 
-    Returns:
-      The indices of the examples, row after row, and the number of examples in each row; int64.
-
+    Returns the indices of the examples, row after row, and the number of examples in each row; int64.
     Source: Krell et al., Efficient Sequence Packing without Cross-contamination (arXiv 2107.02027).
     """
     longest_first = np.argsort(-lengths, kind="stable")
@@ -532,10 +522,7 @@ def find_words(ids, rule):
 
 @numba.njit(cache=True)
 def choose_spans(word_offsets, ngram_cumulative, num_wanted, state):
-    """Which tokens are in random spans of words, at most `num_wanted` tokens in total, bool [tokens].
-
-    Source: create_pretraining_data.py:482-541.
-    """
+    """Which tokens are in random spans of words, at most `num_wanted` in total, bool [tokens] (source: :482-541)."""
     num_words = word_offsets.size - 1
     is_chosen = np.zeros(word_offsets[-1], np.bool_)
     order = np.arange(num_words)

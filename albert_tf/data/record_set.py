@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from google.protobuf.message import DecodeError
 
 from albert_tf.core import files as file_system
 from albert_tf.core.errors import UserError, first_line
@@ -56,18 +57,16 @@ def find_pretraining_records(patterns: str, flag: str) -> RecordSet:
     record_set = find_records(patterns, flag)
     if "record_format" in record_set.metadata:
         return record_set
-    path = record_set.files[0]
     first = next(iter(tf.data.TFRecordDataset(list(record_set.files)))).numpy()
     try:
         features = tf.train.Example.FromString(first).features.feature
-    except Exception as error:  # DecodeError of protobuf
-        raise UserError(f"--{flag}: {path}: has other records ({first_line(error)})") from None
-    for name in pretraining_schema(0, 0):
-        if name not in features:
-            raise UserError(
-                f"--{flag}: {path} has no feature {name!r}: no pretraining records, or the {METADATA_FILE} that was"
-                " written with them is missing"
-            )
+    except DecodeError:
+        features = {}
+    if missing := [name for name in pretraining_schema(0, 0) if name not in features]:
+        raise UserError(
+            f"--{flag}: {record_set.files[0]} has no feature {missing[0]!r}: no pretraining records, or the"
+            f" {METADATA_FILE} that was written with them is missing"
+        )
     lengths = {
         "max_seq_length": len(features["input_ids"].int64_list.value),
         "max_predictions_per_seq": len(features["masked_lm_ids"].int64_list.value),
@@ -78,9 +77,7 @@ def find_pretraining_records(patterns: str, flag: str) -> RecordSet:
 def find_records(patterns: str, flag: str) -> RecordSet:
     """The records that a flag names: files, globs or folders, separated by commas.
 
-    Raises:
-      UserError: nothing matches; a file is missing, empty, truncated or not a TFRecord file; or the files do not belong
-        together.
+    A UserError if nothing matches, a file is missing, empty, truncated or not a TFRecord file, or files do not match.
     """
     found = [path for pattern in patterns.split(",") for path in _expand(pattern.strip())]
     if not found:
@@ -130,15 +127,15 @@ def _read_metadata(folder: str, flag: str) -> Metadata:
 
 def _common_metadata(folders: Sequence[Metadata], flag: str) -> dict[str, Any]:
     """The metadata of all folders, which must agree: settings of the first one, counts of all."""
-    formats = sorted(set(map(name_of, folders)))
-    if len(formats) > 1:
+    if len(formats := sorted(set(map(name_of, folders)))) > 1:
         raise UserError(f"--{flag}: {' and '.join(formats)} records are mixed; give one kind")
     first, *others = filter(None, folders) if any(folders) else ({},)
-    for key in ("max_seq_length", "max_predictions_per_seq", "spm_sha256", "sentence_task"):
-        if any(other.get(key) != first.get(key) for other in others):
-            raise UserError(f"--{flag}: its folders were made with different {key}")
-    if any(mask_settings(other) != mask_settings(first) for other in others):
-        raise UserError(f"--{flag}: its folders were made with different settings of masks")
+    keys = ("max_seq_length", "max_predictions_per_seq", "spm_sha256", "sentence_task")
+    for other in others:
+        same = {key: other.get(key) == first.get(key) for key in keys}
+        same["settings of masks"] = mask_settings(other) == mask_settings(first)
+        if different := [key for key, is_same in same.items() if not is_same]:
+            raise UserError(f"--{flag}: its folders were made with different {different[0]}")
     counts: dict[str, Any] = {}
     for metadata in folders:
         add_counts(counts, metadata.get("counts", {}))

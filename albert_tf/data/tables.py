@@ -263,11 +263,7 @@ def _check_names(frame: "pandas.DataFrame") -> None:
 
 
 def _read(
-    path: str,
-    content: bytes,
-    header: Sequence[str],
-    fills_short_rows: bool,
-    empty_rows: bool,
+    path: str, content: bytes, header: Sequence[str], fills_short_rows: bool, empty_rows: bool
 ) -> tuple["pandas.DataFrame", list[int]]:
     """The rows of a file, and the line of each, if the format has lines."""
     import pandas

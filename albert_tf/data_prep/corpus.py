@@ -72,16 +72,10 @@ class CorpusSettings(Settings):
 def expand_paths(patterns: str, *, not_among: Sequence[str] = ()) -> list[str]:
     """The files that a flag such as --input_file names, in a fixed order, each once.
 
-    Example:
-      "books/*.txt,wiki" -> ["books/emma.txt", "books/ulysses.txt", "wiki/AA/wiki_00", ...]
-
     Args:
       patterns: files, globs and folders, separated by commas; subfolders are searched, hidden files left out. The name
         of an existing file or folder may contain commas.
-      not_among: files that the program is going to write.
-
-    Raises:
-      UserError: a pattern matches no file, or a file is about to be overwritten.
+      not_among: files that the program is going to write; reading one of them is an error.
     """
     paths: list[str] = []
     for pattern in filter(None, [patterns] if files.exists(patterns) else patterns.split(",")):
@@ -115,23 +109,14 @@ def total_bytes(paths: Sequence[str]) -> int:
 
 
 class LineReader:
-    """Reads text files line by line, also gzip, and counts the lines that are not UTF-8.
-
-    Attributes:
-      num_bytes: bytes read so far.
-      num_invalid: lines that were not UTF-8.
-    """
+    """Reads text files line by line, also gzip; `num_bytes` is read so far, `num_invalid` lines were not UTF-8."""
 
     def __init__(self, invalid_utf8: str):
         self.num_bytes = self.num_invalid = 0
         self._invalid_utf8 = invalid_utf8
 
     def read(self, path: str) -> Iterator[str]:
-        """The lines of a file, without line ends and byte-order mark.
-
-        Raises:
-          UserError: the file cannot be read, is binary, or is not UTF-8 and `invalid_utf8` is "error".
-        """
+        """The lines of a file, without line ends and byte-order mark; binary files are errors."""
         with files.errors_named(path, "read"), files.open_binary(path) as raw:
             # The first bytes, not the name, tell whether a file is compressed.
             file: Any = gzip.GzipFile(fileobj=raw) if raw.peek(2).startswith(_GZIP) else raw

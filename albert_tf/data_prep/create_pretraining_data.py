@@ -22,10 +22,7 @@ import time
 from albert_tf.core import flags
 from albert_tf.data_prep.corpus import print_note
 from albert_tf.data_prep.pretraining.run import PROGRAM, create_pretraining_data
-from albert_tf.data_prep.pretraining.settings import (
-    PretrainingDataSettings,
-    dynamic_defaults,
-)
+from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings, dynamic_defaults
 
 # A count that the summary mentions if it is not 0 -> the note on it.
 _NOTES = {
@@ -65,12 +62,7 @@ def run() -> None:
     """Runs the program with the flags of the command line; ends the process."""
     # numba imports scipy's linear algebra, which takes a quarter of a second to load and is not used here.
     sys.modules.setdefault("scipy.linalg", None)  # type: ignore[arg-type]
-    flags.run(
-        main,
-        PretrainingDataSettings,
-        description=__doc__,
-        defaults=dynamic_defaults,
-    )
+    flags.run(main, PretrainingDataSettings, description=__doc__, defaults=dynamic_defaults)
 
 
 if __name__ == "__main__":

@@ -116,8 +116,7 @@ def read_module(_shared: None, module: tuple[str, str]) -> list[str]:
 def prose_of(docstring: str) -> list[str]:
     """The sentences of a docstring, without markup; none of code and tables.
 
-    Example:
-      "Returns the `sum`, as an\nint. See x[0].\n\n>>> 1" -> ["Returns the sum, as an int."]
+    Example: "Returns the `sum`, as an\nint. See x[0].\n\n>>> 1" -> ["Returns the sum, as an int."]
     """
     sentences = []
     for _, lines in itertools.groupby(docstring.split("\n"), _indentation):  # a paragraph

@@ -58,11 +58,7 @@ def letter_fraction(text: str) -> float:
 
 
 def is_heading(paragraph: str) -> bool:
-    """Whether a paragraph is in capitals, or a row or heading of a script without final marks.
-
-    Example:
-      "CHAPTER I." -> True
-    """
+    """Whether a paragraph is in capitals ("CHAPTER I."), or a row or heading of a script without final marks."""
     if _IN_CAPITALS.fullmatch(paragraph):
         return True
     if _AT_END.search(paragraph) or not _UNMARKED_END.search(paragraph):
@@ -86,8 +82,7 @@ def line_separator(before: str, after: str) -> str:
 def split_paragraph(paragraph: str, *, language: str = "en") -> list[str]:
     """Splits one paragraph into sentences, white space around them removed.
 
-    Example:
-      'Mr. Bo left. "Who? Me?" she said.' -> ['Mr. Bo left.', '"Who?', 'Me?" she said.']
+    Example: 'Mr. Bo left. "Who? Me?" she said.' -> ['Mr. Bo left.', '"Who?', 'Me?" she said.']
     """
     text = _LONE_SURROGATE.sub("\ufffd", " ".join(paragraph.split()))
     sentences: list[str] = []

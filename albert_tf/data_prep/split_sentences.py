@@ -281,8 +281,7 @@ _EMPTY_BRACKETS = re.compile(r"\s*(?:\(\s*[,;:]*\s*\)|\[\s*\])")
 def page_paragraphs(lines: Iterable[str]) -> list[str]:
     """The paragraphs and section titles of a WikiExtractor page, without remains of markup.
 
-    Example:
-      ["Ur () lies in Iraq.&lt;br&gt; It is old."] -> ["Ur lies in Iraq. It is old."]
+    Example: ["Ur () lies in Iraq.&lt;br&gt; It is old."] -> ["Ur lies in Iraq. It is old."]
     """
     paragraphs = []
     for line in lines:
@@ -307,8 +306,8 @@ MAX_WRAPPED_CHARS = 160  # lines longer than this were not wrapped by hand or by
 def text_paragraphs(lines: list[str], *, line_breaks: str = "auto") -> list[str]:
     """The paragraphs of a plain text: a blank line always ends a paragraph; a line break may end it.
 
-    Example:
-      ["It was a wet", "and wind-", "swept day.", "", "He left."] -> ["It was a wet and wind-swept day.", "He left."]
+    Example: ["It was a wet", "and wind-", "swept day.", "", "He left."] ->
+    ["It was a wet and wind-swept day.", "He left."]
     """
     lines = _without_license([line.strip() for line in lines])
     wrapped = is_hard_wrapped(lines) if line_breaks == "auto" else line_breaks == "wrapped"

@@ -103,10 +103,8 @@ def _sentences(
 def train(sentences: Iterator[str], settings: TrainSettings) -> bytes:
     """Trains a model on cleaned sentences as the released one was trained; returns the content of its file.
 
-    Sentences of more than 4,192 bytes are left out, by default of the trainer as for the released model.
-
-    Raises:
-      UserError: the corpus is too small for this vocabulary size, or has more characters than the vocabulary can hold.
+    Sentences of more than 4,192 bytes are left out, the trainer's default. A UserError if the corpus is too small for
+    this vocabulary size, or has more characters than the vocabulary can hold.
 
     Source: README.md of the original ("SentencePiece"); trainer_spec and normalizer_spec of 30k-clean.model.
     """

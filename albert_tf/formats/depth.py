@@ -25,8 +25,7 @@ def with_layers(weights: Weights, num_hidden_layers: int | None) -> Weights:
 def fitted(weights: Weights, config: AlbertConfig) -> Weights:
     """The weights of a model that shares less: each layer gets a copy of the parameters that it had.
 
-    Raises:
-      UserError: sizes differ, or layers with different values would have to share them.
+    A UserError if sizes differ, or layers with different values would have to share them.
     """
     sharing = ("share_parameters", "num_hidden_groups")
     check_same_sizes(weights, config, ignored=sharing)
@@ -71,10 +70,7 @@ def _arranged(weights: Weights, config: AlbertConfig, sources: Sequence[int]) ->
 
 
 def check_same_sizes(weights: Weights, config: AlbertConfig, ignored: tuple[str, ...] = ()) -> None:
-    """Checks that a checkpoint's configuration equals another one, apart from dropout rates.
-
-    Shapes alone would not reveal a wrong number of heads.
-    """
+    """Checks that configurations are equal but for dropout rates; shapes would not reveal a wrong number of heads."""
     free = {"foreign", "initializer_range", *ignored}
     for name in config.names():
         ours, theirs = getattr(config, name), getattr(weights.config, name)

@@ -1,7 +1,4 @@
-"""Reads a model's length, task and settings from its files, without its weights and without TensorFlow.
-
-So flags can be compared with the model before TensorFlow is loaded.
-"""
+"""Reads a model's length, task and settings from its files, to compare flags with them before TensorFlow is loaded."""
 
 import contextlib
 import os
@@ -39,9 +36,8 @@ class Description(NamedTuple):
 def describe(path: str) -> Description:
     """The facts about a model that its files contain.
 
-    Args:
-      path: as for `pretrained.read_weights`. The result is empty for models on a hub, for layouts without such files,
-        and for damaged files (the error is reported when the model is read).
+    They are empty for models on a hub, for layouts without such files, and for damaged files, whose error is reported
+    when the model is read.
     """
     with contextlib.suppress(UserError, OSError):
         return _describe(path.rstrip("/").removesuffix(".index"))

@@ -16,11 +16,7 @@ _NOT_READ = ["onnx/*", "openvino/*"]  # exports of the same weights
 
 
 def fetched(name: str) -> str:
-    """The folder of a model, downloaded if it is not in the cache.
-
-    Args:
-      name: "hf:organization/model" or "hf:organization/model@revision" (a branch, tag or commit; "main" by default).
-    """
+    """The folder of "hf:organization/model" or "hf:organization/model@revision" (branch, tag, commit) in the cache."""
     match = _NAME.fullmatch(name)
     if not match:
         raise UserError(f"{name}: expected hf:organization/model or hf:organization/model@revision")

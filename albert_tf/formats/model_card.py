@@ -28,9 +28,7 @@ It repeats the content of its training text, including errors and prejudice, and
 def model_card(model: "ModelWithHead", folder: str, facts: Mapping[str, Mapping[str, Any]]) -> str:
     """The card in Markdown, with the header for model hubs.
 
-    Args:
-      folder: where the model is written; its name, or that of the run around it, is the title.
-      facts: tables by title, such as "Data" and "Results"; and `HEADER`.
+    Its title is the name of the folder, or that of the run around it; `facts` are tables by title, and `HEADER`.
     """
     parent, name = os.path.split(folder.rstrip("/") if "://" in folder else os.path.abspath(folder))
     header = {"library_name": "transformers", "tags": "[albert]"}

@@ -28,13 +28,7 @@ from albert_tf.formats import (
     tf1,
     tf_hub,
 )
-from albert_tf.formats.weights import (
-    POOLER,
-    LoadReport,
-    Weights,
-    check,
-    match,
-)
+from albert_tf.formats.weights import POOLER, LoadReport, Weights, check, match
 from albert_tf.model.heads import (
     MODEL_CLASSES,
     AlbertForEmbedding,

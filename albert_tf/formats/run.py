@@ -31,12 +31,12 @@ def read(folder: str, checkpoint: str = "") -> Weights:
     is_finished = files.exists(os.path.join(model_folder, hugging_face.WEIGHTS))
     if is_finished and not checkpoint and model_class is not AlbertForPreTraining:
         return sentence_transformers.read(model_folder)
-    saved = run_files.checkpoints(os.path.join(folder, "checkpoints"))
-    if not checkpoint and not saved:
+    saved = checkpoint or run_files.newest_checkpoint(os.path.join(folder, "checkpoints"))
+    if not saved:
         raise UserError(f"{folder}: the run has no checkpoint yet")
     if not checkpoint and not is_finished:
-        _remark_on_unfinished(folder, saved[-1], settings)
-    checkpoint = checkpoint or saved[-1]
+        _remark_on_unfinished(folder, saved, settings)
+    checkpoint = saved
     with checkpoint_files.opened(checkpoint, "TF2"):
         model = model_class(config, dtype="float32")
         # Without expect_partial, TensorFlow would also warn about missing values, after the error.

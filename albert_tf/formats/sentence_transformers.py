@@ -23,10 +23,7 @@ MODULES, SETTINGS = "modules.json", "sentence_bert_config.json"
 _ABOUT = "config_sentence_transformers.json"
 _PREFIX = "sentence_transformers.models."  # version 6 writes other names, and reads these, too
 _ORDER = re.compile("Transformer Pooling( Dense)?( Normalize)?")
-_ACTIVATIONS = {
-    "identity": hugging_face.IDENTITY,
-    "tanh": "torch.nn.modules.activation.Tanh",
-}
+_ACTIVATIONS = {"identity": hugging_face.IDENTITY, "tanh": "torch.nn.modules.activation.Tanh"}
 _PROJECTION = AlbertForEmbedding.head_prefix
 
 

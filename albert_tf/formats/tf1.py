@@ -46,12 +46,7 @@ def read(prefix: str) -> Weights:
     check_complete(values, path)
     config = AlbertConfig.from_dict(values, source=path)
     return Weights(
-        prefix,
-        config,
-        arrays,
-        vocabulary=vocabulary,
-        task_settings=own.get("task", {}),
-        **settings,
+        prefix, config, arrays, vocabulary=vocabulary, task_settings=own.get("task", {}), **settings
     )
 
 

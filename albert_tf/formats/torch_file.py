@@ -12,8 +12,7 @@ from albert_tf.core.errors import UserError, first_line
 def read(path: str) -> dict[str, np.ndarray]:
     """The floating-point tensors of a file that torch.save wrote, by name; no code in the file is run.
 
-    Raises:
-      UserError: torch is not installed, or the file contains anything else than tensors.
+    A UserError if torch is not installed, or the file contains anything else than tensors.
     """
     try:
         import torch  # an optional dependency

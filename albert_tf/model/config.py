@@ -44,13 +44,10 @@ _FOREIGN_KEYS = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AlbertConfig(Settings):
-    """The sizes of a model, under the names of the released `albert_config.json`.
+    """The sizes of a model, under the names of the released `albert_config.json`; a wrong value is a UserError.
 
     The defaults are those of the original's `AlbertConfig` (modeling.py:42-57, albert-xxlarge), except
     `vocab_size`, for which the original has no default.
-
-    Raises:
-      UserError: a value is impossible or contradicts another; the error names the field.
     """
 
     name_prefix: ClassVar[str] = ""
@@ -187,13 +184,9 @@ class AlbertConfig(Settings):
         return True
 
     def with_layers(self, num_hidden_layers: int) -> "AlbertConfig":
-        """The configuration of the first layers, with the same variables in each.
+        """The configuration of the first layers, in the fewest groups that this allows.
 
-        The layers are in the fewest groups that this allows. If all layers share their parameters, there may also be
-        more layers than here.
-
-        Raises:
-          UserError: the number is impossible, or there are not so many layers.
+        If all layers share their parameters, there may also be more layers than here; otherwise that is a UserError.
         """
         changed = self.replace(num_hidden_layers=num_hidden_layers, num_hidden_groups=1)
         if self.repeats_one_layer:
@@ -215,12 +208,8 @@ class AlbertConfig(Settings):
     def from_name(cls, name: str, **changes) -> "AlbertConfig":
         """The configuration of a named size (paper, Table 1), with some fields changed.
 
-        Args:
-          name: `albert-base-v2`, for example; base, large, xlarge or xxlarge, each -v1 or -v2; or `bert-base` or
-            `bert-large`.
-
-        Raises:
-          UserError: no size has that name.
+        The name is base, large, xlarge or xxlarge, each -v1 or -v2, as in `albert-base-v2`; or `bert-base` or
+        `bert-large`; otherwise that is a UserError.
         """
         if name not in MODEL_SIZES:
             raise UserError(f"model must be one of {', '.join(MODEL_SIZES)}; got {name!r}")
@@ -234,13 +223,10 @@ class AlbertConfig(Settings):
         *,
         is_of_transformers: bool = False,
     ) -> "AlbertConfig":
-        """The configuration in a dictionary; `source` names it in errors.
+        """The configuration in a dictionary; `source` names it in errors, which misspelt keys and wrong values are.
 
         With `is_of_transformers`, or if the dictionary has our section in it, as in the `config.json` of a model
         folder, `hidden_act` has the meaning that it has in transformers.
-
-        Raises:
-          UserError: a key is a misspelt field, or a value is wrong.
         """
         if not isinstance(values, dict):
             raise UserError(f"{source}: expected the sizes of a model, got {shortened(values)}")
@@ -279,11 +265,7 @@ class AlbertConfig(Settings):
 
     @classmethod
     def from_json_file(cls, path: files.AnyPath) -> "AlbertConfig":
-        """Reads a configuration file, released ones included.
-
-        Raises:
-          UserError: the file does not exist, is not JSON, or has a misspelt key or an impossible value.
-        """
+        """Reads a configuration file, released ones included; a misspelt key or an impossible value is a UserError."""
         return cls.from_dict(files.read_json(str(path)), source=str(path))
 
     def to_dict(self) -> dict[str, Any]:
@@ -339,10 +321,9 @@ def _check_foreign(values: Mapping[str, Any]) -> None:
 
 
 def where_released(name: str) -> str:
-    """A message that says where the released model of a size can be found; "" for other names.
+    """Where the released model of a size can be found; "" for other names.
 
-    Args:
-      name: the size as users write it, also albert_base_v2, albert/albert-base-v2, or albert-base for version 2.
+    A size may also be written albert_base_v2, albert/albert-base-v2, or albert-base for version 2.
     """
     name = name.lower().replace("_", "-")
     match = re.fullmatch(r"(?:.*/)?(albert-\w+?)(-v\d)?", name)

@@ -209,11 +209,7 @@ class SavableModel(tf_keras.Model):
 
     def get_config(self):
         """The arguments of the constructor; the values of the variables are saved apart."""
-        return {
-            "config": self.config.to_dict(),
-            "dtype": self.dtype_policy.name,
-            "name": self.name,
-        }
+        return {"config": self.config.to_dict(), "dtype": self.dtype_policy.name, "name": self.name}
 
     @classmethod
     def from_config(cls, config, custom_objects=None):

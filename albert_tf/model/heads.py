@@ -1,4 +1,4 @@
-"""Task heads, and models made of encoder and head: pretraining, classification, tagging, choice, SQuAD, embeddings.
+"""Models made of encoder and head: pretraining, classification, tagging, choice, SQuAD, embeddings.
 
 Shape legend: `encoder.py`.
 """
@@ -26,10 +26,7 @@ from albert_tf.model.pooling import POOLINGS
 
 
 class MaskedLmHead(tf_keras.layers.Layer):
-    """Scores of all tokens of the vocabulary at the masked positions; the weights are the word embeddings.
-
-    Source: original run_pretraining.py:294-337 (get_masked_lm_output).
-    """
+    """Scores of all tokens of the vocabulary at masked positions, by word embeddings (run_pretraining.py:294-337)."""
 
     def __init__(self, config: AlbertConfig, initializers: Initializers, dtype=None):
         super().__init__(dtype=dtype, name="masked_lm_head")
@@ -231,10 +228,7 @@ class AlbertForTokenClassification(ModelWithHead):
 
 
 class AlbertForMultipleChoice(ModelWithHead):
-    """Encoder with one score for each choice; each choice is a separate sequence.
-
-    Source: original race_utils.py (create_model).
-    """
+    """Encoder with one score for each choice, a separate sequence (original race_utils.py, create_model)."""
 
     hf_architecture = "AlbertForMultipleChoice"
     pipeline_tag = "multiple-choice"
@@ -252,10 +246,7 @@ class AlbertForMultipleChoice(ModelWithHead):
 
 
 class AlbertForSpan(ModelWithHead):
-    """Encoder with a start and an end score at each position (SQuAD 1.1).
-
-    Source: original squad_utils.py (create_v1_model), the same as BERT's.
-    """
+    """Encoder with a start and an end score at each position (SQuAD 1.1; original squad_utils.py, create_v1_model)."""
 
     hf_architecture = "AlbertForQuestionAnswering"
     pipeline_tag = "question-answering"
@@ -391,10 +382,7 @@ class AlbertForEmbedding(ModelWithHead):
         )
 
     def call(self, inputs, training=False, seed=None):
-        """`embedding` float32 [B, D], or [B, C, D] for several texts [B, C, L]; other arguments: `AlbertEncoder.call`.
-
-        D is the encoder's width or the projection's.
-        """
+        """`embedding` float32 [B, D], or [B, C, D] for several texts [B, C, L]; D is the projection's width, if any."""
         seed = training_seed(training, seed)
         if inputs["input_ids"].shape.rank == 2:
             return {"embedding": self._vectors(inputs, training, seed)}

@@ -52,9 +52,7 @@ def padding_mask(is_token_BM: tf.Tensor) -> AttentionMask:
 def example_mask(example_numbers_BL: tf.Tensor, most_examples: int) -> AttentionMask:
     """A mask with which every position attends to the tokens of its own example.
 
-    Args:
-      example_numbers_BL: the number of each token's example in its row, from 1 on, and 0 for padding.
-      most_examples: S, the largest number of an example.
+    `example_numbers_BL` count from 1 on, with 0 for padding; `most_examples` is S, the largest number of an example.
     """
     is_of_example_BLS = tf.one_hot(example_numbers_BL - 1, most_examples)
     return AttentionMask(is_of_example_BLS, (1.0 - is_of_example_BLS) * NOT_ATTENDED)

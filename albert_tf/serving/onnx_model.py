@@ -54,8 +54,7 @@ def session(content: str | bytes, num_threads: int = 0) -> Any:
 class OnnxModel:
     """A model that ONNX Runtime computes, with the names of features and outputs that the model itself has.
 
-    Args:
-      contents: the files, by path or content, under their usual names.
+    `contents` are the files, by path or content, under their usual names.
     """
 
     def __init__(self, contents: Mapping[str, str | bytes], config: AlbertConfig):

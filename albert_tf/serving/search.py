@@ -24,10 +24,8 @@ _TEXTS_AT_A_TIME = 2048
 class Search(Predictor):
     """Answers a query with the texts of a corpus whose vectors are nearest, by their cosine.
 
-    Args:
-      corpus: path of the file that the texts are from; their vectors are kept beside it.
-      places: for each text its line or row in the file.
-      reranker: a model that scores pairs of query and text; it orders the best `rerank_top` texts again.
+    The vectors are kept beside the file `corpus`; `places` are the texts' lines or rows in it. A `reranker`, which
+    scores pairs of query and text, orders the best `rerank_top` texts again.
     """
 
     expects = "a query"

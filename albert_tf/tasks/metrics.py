@@ -144,10 +144,7 @@ def error_report(
 ) -> str:
     """A summary, and the worst errors of a model.
 
-    Args:
-      sureness: how sure the model was, or how wrong, float [answers].
-      is_wrong: bool [answers].
-      describe: index of an answer -> its lines.
+    `sureness` says how sure it was, or how wrong, float [answers]; `is_wrong` bool [answers]; `describe` gives lines.
     """
     (wrong,) = np.nonzero(is_wrong)
     worst = wrong[np.argsort(-np.asarray(sureness)[wrong], kind="stable")][:_WORST]

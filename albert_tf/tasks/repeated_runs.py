@@ -1,7 +1,4 @@
-"""Repeated runs (paper, section 4.2): medians over several seeds.
-
-Runners call `fine_tune`; `training.loop.run` makes a single run.
-"""
+"""Repeated runs (paper, section 4.2): medians over several seeds."""
 
 import dataclasses
 import functools
@@ -16,7 +13,7 @@ from albert_tf.tasks.finetuning import FineTuningTask
 from albert_tf.tasks.settings import FineTuningConfig, FineTuningRunConfig
 from albert_tf.training import loop
 from albert_tf.training.devices import is_chief, make_strategy
-from albert_tf.training.run_folder import RESULTS_FILE, write_files
+from albert_tf.training.run_folder import RESULTS_FILE
 from albert_tf.training.settings import OptimizerConfig
 
 MakeTask = Callable[[FineTuningConfig, FineTuningRunConfig], FineTuningTask]
@@ -48,7 +45,7 @@ def _several(make_task: MakeTask, config, run, optimizer) -> dict:
     seconds = round(sum(entry["seconds"] for entry in runs), 1)
     report = {"runs": runs, **summary, "seconds": seconds}
     if is_chief(make_strategy(run)):  # only one of several workers writes
-        write_files(run.output_dir, {RESULTS_FILE: files.json_bytes(report)})
+        files.write_bytes(os.path.join(run.output_dir, RESULTS_FILE), files.json_bytes(report))
     print(table(runs, summary), flush=True)
     print(f"results in {os.path.join(run.output_dir, RESULTS_FILE)}", flush=True)
     return report

@@ -16,8 +16,7 @@ from albert_tf.text.tokenizer import Tokenizer
 def cut_report(lengths: np.ndarray, name: str, limit: int, texts: str = "texts") -> str:
     """A line that says how many texts, of at least one, a limit cuts.
 
-    Example:
-      "22 texts, 3 of them (14 %) cut at --max_seq_length=33; 95 % have at most 36 tokens"
+    Example: "22 texts, 3 of them (14 %) cut at --max_seq_length=33; 95 % have at most 36 tokens"
     """
     cut, total = int(np.sum(lengths > limit)), len(lengths)
     most = int(np.percentile(lengths, 95, method="inverted_cdf"))
@@ -65,12 +64,8 @@ def max_context(starts: np.ndarray, lengths: np.ndarray) -> list[np.ndarray]:
     """For each window of a question, bool [tokens]: true where the token has more context than in the other windows.
 
     Context is the smaller of the numbers of tokens before and after the token in the window, plus a little for the
-    window's length. If two windows are equal, the token belongs to the first.
-
-    Example:
-      windows at 0 and 3 of 5 and 4 tokens -> 1 1 1 1 0 | 0 1 1 1
-
-    Source: squad_utils.py (`_check_is_max_context`).
+    window's length; of equal windows, the first counts. Example: windows at 0 and 3 of 5 and 4 tokens -> 1 1 1 1 0 |
+    0 1 1 1. Source: squad_utils.py (`_check_is_max_context`).
     """
     before = np.arange(starts[-1] + lengths[-1]) - starts[:, None]
     after = lengths[:, None] - 1 - before

@@ -9,14 +9,11 @@ _BEGINS_WITH_SPACE = re.compile(r"\s")
 
 
 def encode_masked(tokenizer: Tokenizer, text: str) -> list[int]:
-    """The ids of a text, with the mask's id in place of each "[MASK]".
+    """The ids of a text, with the mask's id in place of each "[MASK]"; "a [MASK]." -> "▁a" [MASK] ".".
 
     The parts between masks are tokenized separately. If no white space separates a part from the mask before it, the
     part continues a word: its first token is replaced by the same token without marker, if the vocabulary has it.
     WordPiece tokens are kept, because WordPiece marks the tokens within words instead.
-
-    Example:
-      "a [MASK]." -> "▁a" [MASK] "."
     """
     first, *parts_after_masks = text.split(MASK)
     ids = tokenizer.encode(first)

@@ -78,10 +78,7 @@ def kept_lengths(num_a: int, num_b: int, max_seq_length: int) -> tuple[int, int]
     """Numbers of tokens of two texts to keep, so that they fit into a sequence with [CLS] and [SEP].
 
     The longer text loses tokens first; if both are equally long, the second one does. A missing second text saves a
-    [SEP].
-
-    Example:
-      (9, 3, 10) -> (4, 3); (9, 8, 10) -> (4, 3); (9, 0, 10) -> (8, 0)
+    [SEP]. Example: (9, 3, 10) -> (4, 3); (9, 8, 10) -> (4, 3); (9, 0, 10) -> (8, 0)
 
     Source: classifier_utils.py:751 (`_truncate_seq_pair`), which drops one token at a time.
     """

@@ -16,11 +16,7 @@ _BEST_FILE = f"{BEST}/best.json"
 
 
 class Checkpoints:
-    """Saves, keeps and restores the state of a run.
-
-    Attributes:
-      best: step, metric and value of the best checkpoint, or None.
-    """
+    """Saves, keeps and restores the state of a run; `best` is step, metric and value of the best one, or None."""
 
     def __init__(self, folder: RunFolder, state: Mapping, keep: int):
         self._checkpoint = tf.train.Checkpoint(**state)
@@ -29,18 +25,14 @@ class Checkpoints:
         self.best: Mapping[str, Any] | None = folder.read_json(_BEST_FILE) or None
 
     @property
-    def latest(self) -> str | None:
-        """The path of the newest checkpoint, or None."""
-        return self._newest(CHECKPOINTS)
+    def latest(self) -> str:
+        """The path of the newest checkpoint; "" if there is none."""
+        return run_files.newest_checkpoint(self._folder.file(CHECKPOINTS))
 
     @property
-    def best_path(self) -> str | None:
-        """The path of the best checkpoint, or None."""
-        return self._newest(BEST) if self.best else None
-
-    def _newest(self, name: str) -> str | None:
-        saved = run_files.checkpoints(self._folder.file(name))
-        return saved[-1] if saved else None
+    def best_path(self) -> str:
+        """The path of the best checkpoint; "" if there is none."""
+        return run_files.newest_checkpoint(self._folder.file(BEST)) if self.best else ""
 
     def restore(self, path: str) -> None:
         """Restores the whole state from a checkpoint."""
@@ -62,9 +54,7 @@ class Checkpoints:
             return False
         self._save(BEST, step, 1)
         self.best = {"step": step, "metric": metric, "value": value}
-        if self._folder.is_chief:
-            with self._folder.writing():
-                self._folder.write_json(_BEST_FILE, self.best)
+        self._folder.write_json(_BEST_FILE, self.best)
         return True
 
     def _save(self, name: str, step: int, keep: int) -> None:

@@ -23,8 +23,7 @@ class Interruption:
     def watched(self) -> Iterator[None]:
         """Records signals during the block instead of ending the program; a second signal ends it at once.
 
-        Python runs signal handlers after the current loop on the device, which takes seconds at most. Outside the main
-        thread, nothing is recorded.
+        Outside the main thread, nothing is recorded.
         """
         if threading.current_thread() is not threading.main_thread():
             yield

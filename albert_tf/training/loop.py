@@ -1,10 +1,8 @@
 """Training and evaluation of any task on any devices. The programs call `run`.
 
-docs/architecture.md shows the whole run as one script: a step, its data and its checkpoint.
-
-orbit's Controller runs the steps of `step.py` in loops on the device. Between these loops, `TrainingLoop` shows the
-progress, logs, saves checkpoints and evaluates. A signal ends the training after such a loop, with a checkpoint; a loop
-therefore takes a few seconds at most.
+docs/architecture.md shows the whole run as one script: a step, its data and its checkpoint. Here, orbit's Controller
+runs the steps of `step.py` in loops on the device, of a few seconds at most. Between them, `TrainingLoop` shows the
+progress, logs, saves checkpoints, evaluates, and ends after a signal.
 """
 
 import contextlib
@@ -47,11 +45,7 @@ tf.get_logger().setLevel("ERROR")
 def run(
     make_task: Callable[[], Task], run_config: RunConfig, optimizer_config: OptimizerConfig
 ) -> dict:
-    """Trains and evaluates a task; resumes the run in --output_dir if there is one.
-
-    Args:
-      make_task: creates the task; called after the devices and seeds are set.
-    """
+    """Trains and evaluates the task that `make_task` creates, after devices and seeds are set; resumes --output_dir."""
     strategy = make_strategy(run_config)
     # With 0, `Dataset.shuffle` would compare its own seed, a tensor, with 0.
     tf_keras.utils.set_random_seed(run_config.seed or 1 << 31)

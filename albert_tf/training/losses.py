@@ -17,12 +17,9 @@ class Ratio(NamedTuple):
 
 
 def cross_entropy(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> Ratio:
-    """Weighted sum of the negative log probabilities of the labels, and the sum of the weights.
+    """Weighted sum of the negative log probabilities of the labels int [...], and the sum of the weights.
 
-    Args:
-      logits: [..., C] of any float type; computed in float32.
-      labels: int [...].
-      weights: float [...]; 0 excludes an item.
+    Logits are [..., C] of any float type, computed in float32; weights are float [...]; 0 excludes an item.
     """
     logits, labels, weights = _checked(logits, labels, weights)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
@@ -52,10 +49,7 @@ def squared_error(predictions: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor
 def binary_cross_entropy(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> Ratio:
     """Weighted sum of the negative log probabilities of binary labels, and the sum of the weights.
 
-    Args:
-      logits: float [...]; the log odds of 1.
-      labels: 0 or 1, [...].
-      weights: float [...]; 0 excludes an item.
+    All are [...]: the log odds of 1, the labels 0 or 1, and the weights, float; 0 excludes an item.
     """
     losses = tf.nn.sigmoid_cross_entropy_with_logits(
         labels=tf.cast(labels, tf.float32), logits=tf.cast(logits, tf.float32)

@@ -117,9 +117,7 @@ class WarmupPolynomialDecay(tf_keras.optimizers.schedules.LearningRateSchedule):
 class AdamW(tf_keras.optimizers.Optimizer):
     """Adam with decoupled weight decay, by default without bias correction (original optimization.py:115-198).
 
-    Args:
-      variables: the variables to train, by released name; the names decide which variables decay.
-      factors: factor of the learning rate of each variable, by the same names.
+    Names of the variables decide which of them decay; `factors` of the learning rate have the same names.
     """
 
     def __init__(

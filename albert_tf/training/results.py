@@ -88,10 +88,10 @@ def write_results(
         results |= {name: recorded[name] for name in times if name in recorded}
     results["data"] = {**data, **new}
     if folder.is_chief:
-        with folder.writing():
-            if trains:
+        if trains:
+            with folder.writing():
                 task.save_model(state.model, folder.file(MODEL), _card(state, evaluation))
-            folder.write_json(RESULTS_FILE, results)
+        folder.write_json(RESULTS_FILE, results)
         print(f"results in {folder.file(RESULTS_FILE)}", flush=True)
     return results
 

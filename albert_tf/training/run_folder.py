@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Mapping
 from contextlib import AbstractContextManager as ContextManager
-from typing import Any, NoReturn
+from typing import Any
 
 import tensorflow as tf
 
@@ -21,22 +21,6 @@ METRICS_FILE, EVAL_METRICS_FILE = "metrics.jsonl", "eval_metrics.jsonl"
 CHECKPOINTS, BEST = "checkpoints", "checkpoints/best"
 MODEL = "model"
 _EVAL_DATA = "eval_data"  # in config.json: the data that the best checkpoint was chosen by
-
-
-def writing(output_dir: str) -> ContextManager[None]:
-    """Turns errors of the disk into a UserError of one line that names the flag."""
-    advice = (
-        "make room or choose another folder; the same command continues from the newest checkpoint"
-    )
-    return files.errors_named(f"--output_dir={output_dir}", "written", advice)
-
-
-def write_files(output_dir: str, contents: Mapping[str, str | bytes]) -> None:
-    """Writes files, given by their paths inside the folder of a run or of several runs."""
-    with writing(output_dir):
-        for name, content in contents.items():
-            content = content.encode() if isinstance(content, str) else content
-            files.write_bytes(os.path.join(output_dir, name), content)
 
 
 class RunFolder:
@@ -64,7 +48,7 @@ class RunFolder:
         self._summary_writers: dict[str, Any] = {}
         recorded = self._read_settings()
         # A training without a checkpoint starts again, with any settings.
-        self._newest = run_files.checkpoints(self.file(CHECKPOINTS))[-1:]
+        self._newest = run_files.newest_checkpoint(self.file(CHECKPOINTS))
         self._is_resumed = bool(recorded and (self._newest or not config.do_train))
         self._recorded = recorded if self._is_resumed else {}
         self._eval_data = self._recorded.get(_EVAL_DATA, {})
@@ -73,27 +57,20 @@ class RunFolder:
 
     def _read_settings(self) -> Mapping:
         """The content of config.json; empty if there is no run and no other file."""
-
-        def refuse(reason: str) -> NoReturn:
-            reason = f"contains files that do not belong to a run ({reason})"
-            raise UserError(f"--output_dir={self.path} {reason}: choose a new or empty folder")
-
-        path = self.file(CONFIG_FILE)
-        if not files.exists(path):
-            if self.is_chief and files.exists(self.path) and files.names_in(self.path):
-                refuse(f"no {CONFIG_FILE}")
-            return {}
-        recorded = files.read_json(path)
-        if not {"run", "optimizer"} <= recorded.keys():  # a model's folder has a config.json, too
-            refuse(f"{CONFIG_FILE} is not a run's")
+        recorded = self.read_json(CONFIG_FILE)
+        is_run = {"run", "optimizer"} <= recorded.keys()  # a model's folder has such a file, too
+        others = self.is_chief and files.exists(self.path) and files.names_in(self.path)
+        if not is_run and (recorded or others):
+            raise UserError(
+                f"--output_dir={self.path} contains files that do not belong to a run (no {CONFIG_FILE} of a run):"
+                " choose a new or empty folder"
+            )
         return recorded
 
     def _check_same_run(self) -> None:
         """Compares settings and evaluation data with those that an earlier process recorded."""
-        may_differ: set[str] = set()
-        for values in self._settings.values():
-            if isinstance(values, Settings):
-                may_differ.update(values.names(changes_results=False))
+        settings = [values for values in self._settings.values() if isinstance(values, Settings)]
+        may_differ = {name for values in settings for name in values.names(changes_results=False)}
         if not self._config.do_train:  # only the model must be the same, except its dropout rates
             groups = self._values.items()
             may_differ.update(*(values for group, values in groups if group != "model"))
@@ -133,17 +110,19 @@ class RunFolder:
         return os.path.join(self.path, name)
 
     def writing(self) -> ContextManager[None]:
-        """See `writing`."""
-        return writing(self.path)
+        """Turns errors of the disk into a UserError of one line that names the flag."""
+        advice = "make room or choose another folder; the same command continues from the newest checkpoint"
+        return files.errors_named(f"--output_dir={self.path}", "written", advice)
 
     def write_files(self, contents: Mapping[str, str | bytes]) -> None:
         """Writes files, given by their paths inside the folder."""
-        if self.is_chief:
-            write_files(self.path, contents)
+        for name, content in contents.items() if self.is_chief else ():
+            content = content.encode() if isinstance(content, str) else content
+            files.write_bytes(self.file(name), content)
 
     def write_json(self, name: str, values: Mapping[str, Any]) -> None:
         """Writes a JSON file of the run."""
-        files.write_bytes(self.file(name), files.json_bytes(values))
+        self.write_files({name: files.json_bytes(values)})
 
     def read_json(self, name: str) -> dict[str, Any]:
         """The values of `write_json`; empty if there is no such file."""
@@ -158,28 +137,18 @@ class RunFolder:
             with self.writing(), tf.io.gfile.GFile(self.file(name), "a") as file:
                 file.write(json.dumps(values) + "\n")
 
-    def read_lines(self, name: str, last_step: int | None = None) -> list[dict[str, Any]]:
-        """The lines of a log up to a step; empty if the log does not exist. An incomplete last line is left out."""
-        path = self.file(name)
-        content = files.read_bytes(path) if files.exists(path) else b""
-        complete = content[: content.rfind(b"\n") + 1].splitlines()
-        lines = [files.parse_json(line, path) for line in complete]
-        return [line for line in lines if last_step is None or line["step"] <= last_step]
-
     def cut_logs(self, step: int) -> dict[int, dict[str, float]]:
-        """Deletes lines of later steps from the logs, which the resumed run will write again.
-
-        Returns:
-          The remaining lines of the evaluations by step.
-        """
-        remaining = {
-            name: self.read_lines(name, step) if step else []
-            for name in (METRICS_FILE, EVAL_METRICS_FILE)
-        }
-        for name, lines in remaining.items():
-            if self.is_chief and files.exists(self.file(name)):
-                write_files(self.path, {name: "".join(json.dumps(line) + "\n" for line in lines)})
-        return {values.pop("step"): values for values in remaining[EVAL_METRICS_FILE]}
+        """Deletes lines of later steps from the logs; returns those of the evaluations that remain, by step."""
+        lines: list[dict[str, Any]] = []
+        for name in (METRICS_FILE, EVAL_METRICS_FILE):
+            path = self.file(name)
+            content = files.read_bytes(path) if files.exists(path) else b""
+            complete = content[: content.rfind(b"\n") + 1].splitlines()  # the last may not be
+            lines = [files.parse_json(line, path) for line in complete if step]
+            lines = [line for line in lines if line["step"] <= step]
+            if content:
+                self.write_files({name: "".join(json.dumps(line) + "\n" for line in lines)})
+        return {values.pop("step"): values for values in lines}
 
     def write_summaries(self, name: str, step: int, values: Mapping[str, float]) -> None:
         """Adds values to the curves of this name ("train" or "eval"), in TensorBoard."""

@@ -8,10 +8,7 @@ from albert_tf.data.record_formats.full import FullFormat
 from albert_tf.data.record_formats.packed import PackedFormat
 
 # By the values of --record_format, the default first.
-FORMATS: dict[str, RecordFormat] = {
-    "packed": PackedFormat(),
-    "full": FullFormat(),
-}
+FORMATS: dict[str, RecordFormat] = {"packed": PackedFormat(), "full": FullFormat()}
 _WITHOUT_METADATA = "full"  # the original's script writes no metadata
 
 

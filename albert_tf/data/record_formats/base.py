@@ -47,9 +47,7 @@ class RecordBatch(NamedTuple):
 class RecordFormat(abc.ABC):
     """How examples are written to records, described in metadata.json, and read.
 
-    Attributes:
-      help: what the help of --record_format says about it.
-      masking: the values of --masking that it supports.
+    `help` is for --record_format; `masking` are the values of --masking that it supports.
     """
 
     help: str
@@ -62,8 +60,7 @@ class RecordFormat(abc.ABC):
     ) -> tuple[np.ndarray, np.ndarray]:
         """Which examples share a record; the seed is that of the order of the records.
 
-        Returns:
-          The indices of the examples, record after record, and the number of examples in each record.
+        Returns the indices of the examples, record after record, and the number of examples in each record.
         """
         return np.arange(len(lengths)), np.ones(len(lengths), np.int64)
 
@@ -72,11 +69,8 @@ class RecordFormat(abc.ABC):
     ) -> tuple[memoryview, dict[str, int]]:
         """The bytes of records, to be appended to a TFRecord file, and their counts (`add_counts`).
 
-        Args:
-          sequences: the examples, record after record.
-          per_row: integers [records], number of examples in each record.
-          rule: how tokens are masked.
-          masking: value of --masking; dynamic leaves the tokens unmasked.
+        The sequences are record after record, `per_row` of them in each, int [records]; --masking=dynamic leaves them
+        unmasked.
         """
         from albert_tf.data.pretraining_examples import mask_batch
         from albert_tf.data.record_formats import record_writer

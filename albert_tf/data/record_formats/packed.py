@@ -1,8 +1,7 @@
 """Packed records: each is a row of several whole examples, which do not attend to each other.
 
 Most examples are shorter than the longest one, so up to half of a batch of single examples is padding. Rows are packed
-when the records are written. There, thousands of examples are available, so nearly all rows are full, and a run can be
-resumed at any row without knowing the lengths of earlier examples.
+when the records are written, from thousands of examples, so nearly all are full, and a run can be resumed at any row.
 
 A record has the tokens of its examples one after the other and, for each example, the number of tokens, the start of
 segment B and the label; with --masking=static also the predictions. With --masking=dynamic, each example is masked
@@ -116,8 +115,7 @@ def _joined_values(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The first `counts` [examples] of the values [examples, n] of the examples of each row, one after the other.
 
-    Returns:
-      The values [rows, width], padded with 0, and their number in each row; width 0 is the smallest that is enough.
+    Returns the values [rows, width], padded with 0, to the smallest width that is enough, and their number in each row.
     """
     counts_of_rows = _sums_of_rows(counts, per_row)
     rows = np.zeros((len(per_row), width or counts_of_rows.max(initial=0)), values.dtype)

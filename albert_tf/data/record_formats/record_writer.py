@@ -1,7 +1,4 @@
-"""Arrays -> TFRecords of tf.train.Example, without TensorFlow.
-
-Loading TensorFlow takes seconds and hundreds of megabytes in every worker, and building an Example value by value in
-Python takes longer than all other steps. Here a compiled loop writes the bytes of a whole batch.
+"""Arrays -> TFRecords of tf.train.Example by a compiled loop, as TensorFlow takes seconds to load in every worker.
 
 A record is: its length (8 bytes), the length's checksum (4), the Example, the Example's checksum (4). The checksum is
 CRC-32C, rotated and shifted ("masked"). The Example is a protocol buffer: tf.train.Example contains `features` (field
@@ -26,10 +23,8 @@ def encode_examples(
     """The records of a batch, uint8 [bytes], to be appended to a TFRecord file.
 
     Args:
-      features: name -> int32 or float32 [examples, values]; integers have 64 bits in the record, as all integers
-        of tf.train.Example.
-      lengths: name -> integers [examples], number of a feature's values that each record gets, from the first on;
-        features without an entry get all.
+      features: name -> int32 or float32 [examples, values]; integers have 64 bits in the record.
+      lengths: name -> int [examples], how many of a feature's first values each record gets, if not all.
     """
     names = [name.encode() for name in features]
     # A single array for all features: otherwise numba would compile for each set of features.

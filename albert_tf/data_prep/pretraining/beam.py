@@ -1,7 +1,6 @@
 """The engine on Apache Beam: calls the functions of `blocks.py` and `shards.py` on any number of machines.
 
-A call gets a block or the number of a shard, and leaves its result in files of the run's folder. A task may be given to
-a worker again, by the runner or when a killed run is resumed; it does nothing if its file is complete.
+Each call leaves its result in files of the run's folder; a task that is given again does nothing if its file is there.
 """
 
 import concurrent.futures

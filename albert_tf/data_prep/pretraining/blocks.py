@@ -1,16 +1,14 @@
 """Blocks of the corpus: reads a block, tokenizes it, plans its pairs once, and stores both.
 
 The corpus is UTF-8 text, one sentence per line, a blank line between documents; the end of a file ends a document.
-Block k is the documents that begin in the k-th MiB of the corpus, which is its files one after the other. A document
-begins with the blank line before it, or with its file. So a process that knows the sizes of the files finds a block
-alone: it opens the files and looks for the first blank line of two MiB.
+Block k is the documents that begin in the k-th MiB of the corpus, which is its files one after the other; a document
+begins with the blank line before it, or with its file. So a process needs only the sizes of the files to find a block.
 
 A long document is cut where a whole MiB of its file contains no blank line: there, the first line begins a document,
-or the first character if no line begins either. So every block has less than 2 MiB of text, and only documents of more
-than 1 MiB are cut.
+or the first character if no line begins either. So every block has less than 2 MiB of text.
 
-A random B (`pretraining_examples.plan_pairs`) comes from the same block. If a block has a single document, such as a
-part of a book, B comes from another place of this document.
+A random B (`pretraining_examples.plan_pairs`) comes from the same block; in a block of a single document, such as a
+part of a book, from another place of this document.
 """
 
 import contextlib
@@ -180,11 +178,7 @@ def _first_document(data: bytes) -> int | None:
 
 
 def store_block(job: Job, block: Block) -> dict[str, Any]:
-    """Tokenizes a block, plans its pairs and stores both, unless they are stored already; returns its counts.
-
-    Raises:
-      UserError: a line is not UTF-8 and `--invalid_utf8=error`, or the disk is full.
-    """
+    """Tokenizes a block, plans its pairs and stores both, unless they are stored already; returns its counts."""
     path = _block_file(job, block.number)
     if counts := counts_of(job, path):
         return counts

@@ -50,11 +50,7 @@ def _shuffled_units(plan: Plan) -> np.ndarray:
 
 
 def plan_shards(settings: PretrainingDataSettings, text_counts: Mapping[str, Any]) -> Plan:
-    """Decides on the number of shards.
-
-    Raises:
-      UserError: there are no examples, or fewer than files.
-    """
+    """Decides on the number of shards; it is an error if there are no examples, or fewer than files."""
     if not text_counts.get("sentences"):
         raise UserError(f"--input_file={settings.input_file}: holds no text")
     num_examples = text_counts["examples"]

@@ -1,19 +1,15 @@
 """A run of create_pretraining_data: its beginning, the engine on this machine, and its end.
 
-The original keeps the whole corpus in memory as Python strings, which takes 25 times the size of the corpus. Here
-memory does not depend on the corpus: about 200 MB for each process. There are three steps:
-
 1. `blocks.store_block` tokenizes each block of the text, plans its pairs, and stores and counts both.
 2. The counts determine the shards (`plan.py`). `shards.make_shard` takes the examples of a shard from the stored
    blocks, shuffles them and writes their records.
 3. `create_pretraining_data` writes the metadata.
 
-An engine calls the functions of the first two steps: `Workers` with processes of this machine, `beam.py` with Apache
-Beam. The result is the same, because every block, shard and random number depends only on the text, the settings
-and the seed.
+An engine calls the functions of the first two steps: `Workers` with processes of this machine, each with about 200 MB,
+or `beam.py`. The result is the same, because it depends only on the text, the settings and the seed.
 
-A block or shard is complete or absent. The same command therefore continues an interrupted run: it makes what is
-missing. Until the end, the folder contains `.unfinished`, with the settings of the run and the blocks.
+A block or shard is complete or absent; the same command therefore makes what an interrupted run did not. Until the end,
+the folder contains `.unfinished`, with the settings of the run and the blocks.
 """
 
 import contextlib
@@ -45,11 +41,8 @@ _OF_FILE = ("file", "examples", "bytes")  # counts of a shard that are not among
 def create_pretraining_data(settings: PretrainingDataSettings) -> tuple[dict[str, Any], bool]:
     """Makes the records that the settings describe, or those that an interrupted run did not make.
 
-    Returns:
-      The content of `metadata.json`, and whether all records existed before.
-
-    Raises:
-      UserError: the input is missing, empty or not UTF-8, the folder contains other records, or the disk is full.
+    Returns the content of `metadata.json`, and whether all records existed before. A UserError if the input is missing,
+    empty or not UTF-8, or the folder contains other records.
     """
     engine_of = _workers if settings.runner == "local" else _import_beam().BeamEngine
     job = _make_job(settings)
@@ -149,11 +142,7 @@ def _identity(job: Job, inputs: Inputs) -> dict[str, Any]:
 
 
 def _begin(settings: PretrainingDataSettings, identity: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Starts a run in its folder, or continues one that was interrupted; returns the metadata of a finished one.
-
-    Raises:
-      UserError: the folder contains records of another run.
-    """
+    """Starts a run in its folder, or continues one that was interrupted; returns the metadata of a finished one."""
     folder = settings.output_dir
     metadata_file = os.path.join(folder, METADATA_FILE)
     state_file = os.path.join(settings.work_folder, "settings.json")

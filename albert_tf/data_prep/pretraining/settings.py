@@ -108,9 +108,7 @@ class PretrainingDataSettings(VocabularySettings, TextSettings):
         changes_results=False,
     )
     pipeline_options: str = setting(
-        "",
-        "Options of Beam and of the runner, as on a command line.",
-        changes_results=False,
+        "", "Options of Beam and of the runner, as on a command line.", changes_results=False
     )
 
     def __post_init__(self):

@@ -1,8 +1,4 @@
-"""Shards of records: takes examples from stored blocks, shuffles, masks, packs and writes them.
-
-The content of a shard, and every random number, depends only on the text, the settings and the seed, never on the
-number of workers or their speed.
-"""
+"""Shards of records: takes examples from stored blocks, shuffles, masks, packs and writes them."""
 
 import itertools
 import os

@@ -1,7 +1,6 @@
-"""Texts -> the sequences that a model reads, inside a graph, for models that take strings.
+"""Texts -> the sequences that a model reads, inside a graph, with the features of `tasks/classification/text_pairs.py`.
 
-The features are those of `tasks/classification/text_pairs.py`. Batches have any size, and are as long as their longest
-sequence.
+Batches have any size, and are as long as their longest sequence.
 """
 
 import tensorflow as tf

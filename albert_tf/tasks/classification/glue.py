@@ -133,8 +133,7 @@ def find_task(name: str) -> GlueTask | None:
 def read_glue(task: GlueTask, data_dir: str, split: str) -> list[TextExample]:
     """The examples of a split, in the order of its files; those of the test split have no label.
 
-    Args:
-      data_dir: the folder of GLUE, which contains the task's folder, or the task's folder itself.
+    `data_dir` is the folder of GLUE, which contains the task's folder, or the task's folder itself.
     """
     names = task.files[split]
     paths = {group: _locate(task, data_dir, name) for group, name in names.items()}
@@ -170,10 +169,7 @@ def _locate(task: GlueTask, data_dir: str, name: str) -> str:
 def read_glue_file(
     task: GlueTask, path: str, split: str, *, group: str = "", source: str
 ) -> list[TextExample]:
-    """The examples of a file in the layout of a task's split; columns are identified by their names.
-
-    Source: classifier_utils.py (`MnliProcessor` to `AXProcessor`).
-    """
+    """The examples of a file in a split's layout, by names of columns (classifier_utils.py, `MnliProcessor` ...)."""
     is_labelled = split != "test"
     header = task.columns_without_header if is_labelled else ()
     frame = read_table(path, source=source, header=header, fills_short_rows=task.skips_broken_rows)

@@ -15,11 +15,7 @@ from albert_tf.tasks.classification.source import TextSource
 from albert_tf.tasks.classification.text_pairs import FIRST_WINDOW, mean_of_windows
 from albert_tf.tasks.finetuning import FineTuningTask, LabelTask, majority_share
 from albert_tf.tasks.settings import FineTuningRunConfig
-from albert_tf.training.losses import (
-    Ratio,
-    binary_cross_entropy,
-    squared_error,
-)
+from albert_tf.training.losses import Ratio, binary_cross_entropy, squared_error
 from albert_tf.training.task import Features, Files, Outputs, Predictions
 
 

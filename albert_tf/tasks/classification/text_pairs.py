@@ -56,11 +56,7 @@ FIRST_WINDOW = "first_window"
 
 
 def make_pair_features(settings: PairSettings, examples: Sequence[TextExample]) -> FeatureTable:
-    """The sequences and labels of some examples.
-
-    Args:
-      examples: examples of one task; either all have a label, all have a score, all have several labels, or none has
-        any.
+    """The sequences and labels of examples of one task, which all have the same kind of label, or none.
 
     Returns:
       A table with the sequences `input_ids` and `segment_ids`, and the column `label_ids` (int32 [examples, 1]),

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 def label_name(word: str) -> str:
     """The name of a label: formats and libraries write the same bool or whole number in several ways.
 
-    Example:
-      " pos " -> "pos"; "1.0" -> "1"; "True" -> "true"; "007" and "1.50" stay
+    Example: " pos " -> "pos"; "1.0" -> "1"; "True" -> "true"; "007" and "1.50" stay
     """
     word = word.strip()
     if word.lower() in ("true", "false"):
@@ -172,10 +171,7 @@ def find_labels(
     """The labels of examples of `read_own`, in order: by value if all are numbers, otherwise alphabetically.
 
     There must be two different labels or more, and each row must have one; with a separator, some row must have
-    several.
-
-    Example:
-      examples with 10, 2, 1.0, 2 -> ("1", "2", "10")
+    several. Example: examples with 10, 2, 1.0, 2 -> ("1", "2", "10")
     """
     labels, counts, has_twice = set(), set(), False
     for example in examples:

@@ -24,8 +24,7 @@ def cosines(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 def nearest(queries: np.ndarray, corpus: np.ndarray, number: int) -> tuple[np.ndarray, np.ndarray]:
     """The rows of a corpus [n, D] with the largest products with each query [q, D], the best first.
 
-    Returns:
-      Indices int64 [q, number] and products float32 [q, number]; of equal products, the first row is first.
+    Returns indices int64 [q, number] and products float32 [q, number]; of equal products, the first row is first.
     """
     number = min(number, len(corpus))
     indices, products = [], []
@@ -60,9 +59,8 @@ def triplet_accuracy(vectors: np.ndarray) -> float:
 def retrieval(found: np.ndarray, relevant: Sequence[Collection[int]]) -> dict[str, float]:
     """Recall, mean reciprocal rank and nDCG of search results, averaged over the queries.
 
-    Args:
-      found: for each query the rows that were found, the best first, int [queries, at least 10 if there are as many].
-      relevant: for each query the rows that should be found.
+    For each query, `found` are the rows that were found, the best first, int [queries, at least 10 if there are as
+    many], and `relevant` those that should be found.
     """
     gains = 1 / np.log2(2 + np.arange(10))
     sums = dict.fromkeys(("ndcg_at_10", "mrr_at_10", *(f"recall_at_{k}" for k in CUTOFFS)), 0.0)

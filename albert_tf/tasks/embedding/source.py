@@ -17,8 +17,7 @@ from albert_tf.text.tokenizer import Tokenizer
 class TextGroup:
     """Texts of one row: two with a score, anchor with positive and negatives, or a single text.
 
-    Attributes:
-      text_ids: a number for each text, which equal texts share.
+    `text_ids` has a number for each text, which equal texts share.
     """
 
     id: str

@@ -26,11 +26,7 @@ NUM_SPECIAL = 3  # [CLS] and twice [SEP]
 
 @dataclasses.dataclass(frozen=True)
 class RaceQuestion:
-    """A question about a passage.
-
-    Attributes:
-      id: level, passage and number, such as "high/19088.txt/2".
-    """
+    """A question about a passage; `id` is level, passage and number, such as "high/19088.txt/2"."""
 
     id: str
     level: str
@@ -52,10 +48,7 @@ class RaceSettings:
 def read_race(
     data_dir: str, split: str, *, level: str, flag: str, need_answers: bool
 ) -> list[RaceQuestion]:
-    """Reads the questions of a split, sorted by level, file and number; without `need_answers`, answers are optional.
-
-    Source: race_utils.py:98-155 (`read_examples`).
-    """
+    """The questions of a split by level, file and number; answers are optional unless needed (race_utils.py:98-155)."""
     root = data_dir.rstrip("/")
     folder = next(filter(files.is_folder, [f"{root}/{split}", f"{root}/RACE/{split}"]), None)
     if not folder:
@@ -99,12 +92,9 @@ def _questions(passage: dict, name: str, level: str, need_answers: bool) -> Iter
 
 
 def join_question_and_option(question: str, option: str) -> str:
-    """The question with the option in every gap, one low line or several, or after the question if it has no gap.
+    """The question with the option in every gap, one low line or several, or after it (race_utils.py:130).
 
-    Example:
-      ("Ann _ , then _ .", "sang") -> "Ann sang , then sang ."; ("Who?", "Ann") -> "Who? Ann"
-
-    Source: race_utils.py:130-133.
+    Example: ("Ann _ , then _ .", "sang") -> "Ann sang , then sang ."; ("Who?", "Ann") -> "Who? Ann"
     """
     return re.sub("_+", lambda _: option, question) if "_" in question else f"{question} {option}"
 

@@ -210,11 +210,9 @@ def no_answer_probability(null_odds: np.ndarray | float) -> np.ndarray:
 def best_answers(
     questions: Sequence[SquadQuestion], spans: Spans, n_best_size: int
 ) -> list[list[Answer]]:
-    """Each question's best answers with different texts, best first; at least one per question.
+    """Each question's best answers with different texts, best first; the empty answer if there is no candidate.
 
-    A question without a candidate gets the empty answer. (The original answers "empty" then for SQuAD 1.1.)
-
-    Source: squad_utils.py (`write_predictions_v1`, `write_predictions_v2`).
+    (The original then answers "empty" for SQuAD 1.1.) Source: squad_utils.py (`write_predictions_v1` and `_v2`).
     """
     splits = np.searchsorted(spans.question, np.arange(len(questions) + 1))
     fields = (spans.start_log_probs, spans.end_log_probs, spans.start_chars, spans.end_chars)
@@ -255,9 +253,8 @@ class Answers:
     def texts(self, threshold: float = math.inf) -> dict[str, str]:
         """Contents of predictions.json: for each question's id its best answer, empty for "no answer".
 
-        Args:
-          threshold: questions with greater null odds get no answer. (In the original, questions with equal null odds
-            get none either, although its search for the best threshold counts them as answered.)
+        Questions with null odds above the threshold get no answer. (In the original, those with equal null odds get
+        none either, although its search for the best threshold counts them as answered.)
         """
         texts = [best[0].text for best in self.best]
         if self.null_odds is not None:
@@ -283,20 +280,14 @@ _WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
 def normalize_answer(text: str) -> str:
     """The text in lower case, without ASCII punctuation, English articles and unnecessary white space.
 
-    Example:
-      "The U.S.  Army" -> "us army"
-
-    Source: evaluate-v1.1.py and evaluate-v2.0.py (`normalize_answer`).
+    Example: "The U.S.  Army" -> "us army". Source: evaluate-v1.1.py and evaluate-v2.0.py (`normalize_answer`).
     """
     text = text.lower().translate(_WITHOUT_PUNCTUATION)
     return " ".join(_ARTICLES.sub(" ", text).split())
 
 
 def f1_score(prediction: Sequence[str], reference: Sequence[str]) -> float:
-    """F1 of two bags of words; 0 if they have no word in common, also if both are empty.
-
-    Source: evaluate-v1.1.py (`f1_score`).
-    """
+    """F1 of two bags of words; 0 if they have no word in common, also if both are empty (evaluate-v1.1.py)."""
     common = collections.Counter(prediction) & collections.Counter(reference)
     num_common = sum(common.values())
     if not num_common:
@@ -308,10 +299,7 @@ def f1_score(prediction: Sequence[str], reference: Sequence[str]) -> float:
 def score_v1(
     questions: Sequence[SquadQuestion], predictions: Mapping[str, str]
 ) -> dict[str, float]:
-    """`exact_match` and `f1` in percent, and `total`, by SQuAD 1.1's rules; no prediction counts as wrong.
-
-    Source: evaluate-v1.1.py.
-    """
+    """`exact_match` and `f1` in percent, and `total`, by evaluate-v1.1.py's rules; no prediction counts as wrong."""
     normalize = functools.cache(normalize_answer)
     exact, f1 = [], []
     for question in questions:
@@ -329,12 +317,10 @@ def score_v1(
 
 
 class ScoresV2:
-    """Exact match and F1 by the rules of SQuAD 2.0, for any threshold of null odds.
+    """Exact match and F1 by the rules of SQuAD 2.0 (evaluate-v2.0.py), for any threshold of null odds.
 
     Predictions are answers by question id, empty for "no answer"; a missing question counts as wrong, with null odds 0.
     (The official script stops with an error then.)
-
-    Source: evaluate-v2.0.py.
     """
 
     def __init__(
@@ -394,10 +380,8 @@ class ScoresV2:
     def results(self) -> dict[str, float]:
         """The scores at the best threshold, `best_threshold`; and, with `_threshold_0` in their names, those at 0.
 
-        Only the latter are an estimate for new questions. The paper and the original report the scores at the best
-        threshold, which is chosen on these questions themselves.
-
-        Source: squad_utils.py:1715 (`evaluate_v2`).
+        Only the latter are an estimate for new questions: the best threshold, which the paper and the original use
+        (squad_utils.py:1715, `evaluate_v2`), is chosen on these questions themselves.
         """
         best = self._best_threshold(self._f1)[1]
         at_0 = {f"{name}_threshold_0": value for name, value in self.at(0.0).items()}
@@ -406,12 +390,9 @@ class ScoresV2:
         return {**self.at(best), "best_threshold": best, **of_0}
 
     def _best_threshold(self, scores: np.ndarray) -> tuple[float, float]:
-        """The best score in percent, and its threshold; the threshold is 0 if it is best to answer nothing.
+        """The best score in percent, and its threshold, 0 if it is best to answer nothing (`find_best_thresh`).
 
-        If questions have equal null odds, the script counts some as answered and some as not answered; so does this
-        function.
-
-        Source: evaluate-v2.0.py (`find_best_thresh`).
+        If questions have equal null odds, the official script counts some as answered and some as not; so does this.
         """
         gains = np.where(self._has_answer, scores, -self._is_text.astype(np.float64))
         none_answered = np.sum(self._is_predicted & ~self._has_answer)

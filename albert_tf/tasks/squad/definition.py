@@ -43,10 +43,7 @@ DEFINITION = TaskDefinition(
     settings=SquadConfig,
     source=SquadSource,
     task=_task,
-    predictors={
-        "AlbertForSpan": SpanPredictor,
-        "AlbertForSpanOrNone": SpanOrNonePredictor,
-    },
+    predictors={"AlbertForSpan": SpanPredictor, "AlbertForSpanOrNone": SpanOrNonePredictor},
     of_data=_of_data,
     presets={
         "paper": {"squad1.1": _V1, "squad2.0": row(3e-5, 48, 0.0, 8144, 814, 512)},

@@ -34,9 +34,7 @@ def read_squad(
     """Reads the questions of a file, in its order; for predictions, it need not have answers.
 
     The file is in the official format, or has rows as `datasets` writes them: a list of JSON, JSON lines, Parquet.
-
-    Training files have one answer to a question, evaluation files several. The original cannot train on several
-    answers; here the first one is used (`make_windows`).
+    Evaluation files have several answers to a question; of those for training, the first one is used.
 
     Args:
       skip_wrong: whether answers that are not at their answer_start are left out, and questions without another.

@@ -32,10 +32,7 @@ def is_tag(word: str) -> bool:
 
 
 def letter_and_type(label: str) -> tuple[str, str]:
-    """A label's letter (B, I, E or S) and type; ("O", "") for `O`.
-
-    A label without a letter, as in some models of other projects, is treated as I.
-    """
+    """A label's letter (B, I, E or S) and type; ("O", "") for `O`. A label without a letter is treated as I."""
     if label == OUTSIDE:
         return OUTSIDE, ""
     if not (match := _TAG.fullmatch(label)):
@@ -49,12 +46,9 @@ def of_words(tags: Tags) -> list[str]:
 
 
 def entities_of(tags: Tags) -> list[Entity]:
-    """The entities that the tags of a sentence mark, from left to right.
+    """The entities that the tags of a sentence mark, from left to right (conlleval; seqeval, `get_entities`).
 
-    Example:
-      I-PER I-PER O B-LOC -> (PER, 0, 1), (LOC, 3, 3)
-
-    Source: conlleval; seqeval (`get_entities`).
+    Example: I-PER I-PER O B-LOC -> (PER, 0, 1), (LOC, 3, 3)
     """
     from seqeval.metrics.sequence_labeling import get_entities
 
@@ -84,9 +78,8 @@ def continuations(labels: Sequence[str]) -> list[int]:
 def scores(true: Sequence[Tags], predicted: Sequence[Tags]) -> dict[str, dict[str, float]]:
     """Precision, recall and F1 of entities: of each type, "micro avg" of all entities, "macro avg" of the types.
 
-    An entity is right if its type, its first word and its last word are right. A score without a value is 0.
-
-    Source: seqeval (`classification_report`), which gives the same scores as conlleval.
+    An entity is right if its type, its first and its last word are. A score without a value is 0. Source: seqeval
+    (`classification_report`), which gives the same scores as conlleval.
     """
     true, predicted = list(map(_canonical, true)), list(map(_canonical, predicted))
     if not any(tag != OUTSIDE for sentence in (*true, *predicted) for tag in sentence):

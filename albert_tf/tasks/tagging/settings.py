@@ -4,10 +4,7 @@ import dataclasses
 from typing import ClassVar
 
 from albert_tf.core.settings import changed, setting
-from albert_tf.tasks.settings import (
-    TaughtConfig,
-    files_setting,
-)
+from albert_tf.tasks.settings import TaughtConfig, files_setting
 
 FIRST, LAST = "first", "last"
 PREFIXED, BARE, WORDS = "prefixed", "bare", "words"

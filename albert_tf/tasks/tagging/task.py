@@ -124,10 +124,7 @@ def _word_weights(features: Features) -> tf.Tensor:
 def tagged_file(
     name: str, words: Sequence[entities.Tags], **columns: Sequence[entities.Tags]
 ) -> Files:
-    """A file in the format of CoNLL; or JSON lines, if a word is not read back from there as it is.
-
-    In the first, columns are separated by tabs, and an empty line is after each sentence.
-    """
+    """A file in the format of CoNLL with tabs; or JSON lines, if a word is not read back from there as it is."""
     blank = re.compile(r"[ \t\r\v\f]|.*[\t\r\n]|.*[ \v\f]$|-DOCSTART-", re.DOTALL)
     if any(blank.match(word) for sentence in words for word in sentence):
         rows = [

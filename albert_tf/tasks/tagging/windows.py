@@ -171,7 +171,6 @@ def word_patterns() -> tuple[str, str]:
 def split_words(text: str) -> list[tuple[int, int]]:
     """The range of characters, end exclusive, of each word of a text.
 
-    Example:
-      'Ann (in Rome), 2 days: http://a.b/c' -> Ann ( in Rome ), 2 days : http://a.b/c
+    Example: 'Ann (in Rome), 2 days: http://a.b/c' -> Ann ( in Rome ), 2 days : http://a.b/c
     """
     return [match.span() for match in re.finditer(word_patterns()[0], text)]
