@@ -35,7 +35,7 @@ from albert_tf.model.heads import (
     AlbertForSpan,
     ModelWithHead,
 )
-from albert_tf.text import wordpiece
+from albert_tf.text import added_tokens
 from albert_tf.text.tokenizer import SentencePieceTokenizer, Tokenizer, WordPieceTokenizer
 
 WEIGHTS = "model.safetensors"
@@ -198,7 +198,7 @@ def vocabulary_of(folder: str) -> dict[str, Any]:
 def _vocabulary_in_json(path: str) -> tuple[str, dict[str, Any]]:
     """The path of a `tokenizer.json` with a WordPiece vocabulary, and how it cleans text; "" if there is none."""
     values = files.read_json(path) if files.exists(path) else {}
-    if not wordpiece.content_of_json(values, path):
+    if not added_tokens.content_of_json(values, path):
         return "", {}
     steps = values.get("normalizer") or {}
     return path, {

@@ -15,7 +15,7 @@ from typing import Any
 from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
 
 from albert_tf.formats.description import TOKENIZER_SETTINGS as SETTINGS
-from albert_tf.text import wordpiece
+from albert_tf.text import added_tokens, wordpiece
 from albert_tf.text.character_class import inside_class
 from albert_tf.text.tokenizer import Tokenizer, WordPieceTokenizer
 
@@ -46,6 +46,10 @@ def vocabulary_files(tokenizer: Tokenizer | None, max_length: int) -> dict[str, 
     contents = {tokenizer.file_name: tokenizer.content, SETTINGS: _json(settings)}
     if parts:
         added = [{"id": id, **_added(tokenizer.id_to_token(id))} for id in sorted(ids.values())]
+        for token, kind in added_tokens.added_tokens(tokenizer.content).items():
+            is_special = kind == added_tokens.SPECIAL
+            how = {"normalized": not is_special, "special": is_special}
+            added.append({"id": tokenizer.token_to_id(token), **_added(token), **how})
         unused = {"version": "1.0", "truncation": None, "padding": None}
         around = {"added_tokens": added, "post_processor": _with_special_tokens(tokenizer)}
         contents["tokenizer.json"] = _json({**unused, **around, **parts})

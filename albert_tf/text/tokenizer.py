@@ -10,10 +10,11 @@ import abc
 import functools
 import hashlib
 import itertools
+import os
 import pkgutil
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,7 +22,7 @@ import sentencepiece
 
 from albert_tf.core.errors import UserError, first_line, shortened
 from albert_tf.core.files import AnyPath, parse_json, read_bytes
-from albert_tf.text import wordpiece
+from albert_tf.text import added_tokens, wordpiece
 from albert_tf.text.sequences import Texts, model_inputs
 
 MARKER = "▁"  # U+2581: SentencePiece writes it for the space before a word
@@ -147,6 +148,7 @@ class Tokenizer(abc.ABC):
     sep_id: int
     mask_id: int
     max_length: int | None = None
+    _space_id: int | None = None  # of the token for white space before an added token
 
     def __init__(
         self,
@@ -161,6 +163,10 @@ class Tokenizer(abc.ABC):
         self.keep_accents = keep_accents
         self.sha256 = hashlib.sha256(content).hexdigest()
         self._load(source)
+        added = added_tokens.added_tokens(content)
+        self._added = added_tokens.pattern_of(added, do_lower_case)
+        ids = {token: self.token_to_id(token) for token in added}
+        self._added_ids = {token.lower(): id for token, id in ids.items()} | ids
 
     @abc.abstractmethod
     def _load(self, source: str) -> None:
@@ -176,7 +182,7 @@ class Tokenizer(abc.ABC):
         """The tokenizer of a vocabulary of either kind; arguments and errors are those of `Tokenizer`."""
         if content.startswith(b"{"):  # a tokenizer.json
             source = options.get("source", "")
-            content = wordpiece.content_of_json(parse_json(content, source), source)
+            content = added_tokens.content_of_json(parse_json(content, source), source)
         kind = WordPieceTokenizer if wordpiece.is_wordpiece(content) else SentencePieceTokenizer
         return kind(content, **options)
 
@@ -205,7 +211,7 @@ class Tokenizer(abc.ABC):
 
         Args:
           path: a file such as `spiece.model`, `30k-clean.model` or `vocab.txt`; paths with :// are read through
-            TensorFlow.
+            TensorFlow. Tokens that files of transformers beside it add to the vocabulary belong to it.
           do_lower_case: whether to lower-case text; false for a cased model.
           keep_accents: whether to keep accents, which the original removes.
 
@@ -213,9 +219,12 @@ class Tokenizer(abc.ABC):
           UserError: the file cannot be read, is not a vocabulary, or lacks a special token.
         """
         path = str(path)
-        return cls.from_bytes(
-            read_bytes(path), do_lower_case=do_lower_case, keep_accents=keep_accents, source=path
+        options = {"do_lower_case": do_lower_case, "keep_accents": keep_accents, "source": path}
+        tokenizer = cls.from_bytes(read_bytes(path), **options)
+        content = added_tokens.with_added_tokens(
+            tokenizer.content, os.path.dirname(path), tokenizer.vocab_size
         )
+        return tokenizer if content == tokenizer.content else cls.from_bytes(content, **options)
 
     def __call__(
         self,
@@ -258,16 +267,34 @@ class Tokenizer(abc.ABC):
 
         Source: tokenization.py:53-96 (`encode_pieces`, `encode_ids`); :200-350 (`FullTokenizer`) for WordPiece.
         """
-        return self._encode_cleaned([self.clean(text)])[0]
+        return self._encode([text])[0]
 
     def encode_batch(self, texts: Iterable[str]) -> list[np.ndarray]:
         """The ids of many texts, int32 [tokens] each, faster than one by one; uses one processor core."""
         if isinstance(texts, str | bytes):
             raise TypeError("texts must be several texts, got one; use encode(text)")
-        all_ids = self._encode_cleaned(list(map(self.clean, texts)))
-        return [np.array(ids, np.int32) for ids in all_ids]
+        return [np.array(ids, np.int32) for ids in self._encode(list(texts))]
 
-    @abc.abstractmethod
+    def _encode(self, texts: list[str]) -> list[list[int]]:
+        if not self._added:
+            return self._encode_cleaned(list(map(self.clean, texts)))
+        return [[id for ids, _ in self._encode_parts(text) for id in ids] for text in texts]
+
+    def _encode_parts(self, text: str) -> Iterator[tuple[list[int], list[tuple[int, int]]]]:
+        """The ids and spans of each part of a text: added tokens, and the text between them."""
+        assert self._added
+        start = 0
+        for number, part in enumerate(self._added.split(text)):
+            end = start + len(part)
+            if number % 2:
+                yield [self._id_of_added(part)], [(start, end)]
+            elif part:
+                ids, spans = self._encode_part(part)
+                if end < len(text) and part[-1].isspace() and self._space_id is not None:
+                    ids, spans = [*ids, self._space_id], [*spans, (len(part), len(part))]
+                yield ids, [(start + first, start + last) for first, last in spans]
+            start = end
+
     def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """The ids of a text, and the characters that each token stands for.
 
@@ -282,6 +309,20 @@ class Tokenizer(abc.ABC):
         Returns:
           ids, equal to `encode(text)`, and for each id its (start, end); `text[start:end]` is the token's text.
         """
+        if not self._added:
+            return self._encode_part(text)
+        parts = list(self._encode_parts(text))
+        return [id for ids, _ in parts for id in ids], [
+            span for _, spans in parts for span in spans
+        ]
+
+    @abc.abstractmethod
+    def _encode_part(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """The ids and spans of a text without added tokens."""
+
+    def _id_of_added(self, text: str) -> int:
+        """The id of an added token as a text writes it."""
+        return self._added_ids.get(text) or self._added_ids[text.lower()]
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids, without padding, [CLS], [SEP] and [MASK]; an unknown token is "⁇", in WordPiece [UNK]."""
@@ -372,6 +413,8 @@ class SentencePieceTokenizer(Tokenizer):
         self.cls_id = self._special_id("[CLS]", source)
         self.sep_id = self._special_id("[SEP]", source)
         self.mask_id = self._special_id("[MASK]", source)
+        marker_id = self.token_to_id(MARKER)
+        self._space_id = None if marker_id == self.unk_id else marker_id
 
         # What the digit-comma rule puts in place of a token of the vocabulary depends on that token only.
         self._replacements = {
@@ -419,7 +462,7 @@ class SentencePieceTokenizer(Tokenizer):
                 all_ids[row] = [new for id in ids for new in replacements.get(id, (id,))]
         return all_ids
 
-    def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+    def _encode_part(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """See `Tokenizer`."""
         cleaned, origins = clean_with_origins(text, **self.cleaning)
         ids: list[int] = []
@@ -526,7 +569,7 @@ class WordPieceTokenizer(Tokenizer):
     def _split(self, text: str) -> str:
         return wordpiece.split_words(text, **self.cleaning)
 
-    def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+    def _encode_part(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """See `Tokenizer`."""
         check_text(text)
         split, origins = wordpiece.split_with_origins(text, **self.cleaning)

@@ -10,8 +10,7 @@ Source: tokenization.py of the original (`load_vocab`, `BasicTokenizer`, `Wordpi
 
 import functools
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
 
 from albert_tf.core.errors import UserError
 
@@ -37,7 +36,8 @@ def is_wordpiece(content: bytes) -> bool:
 def read_tokens(content: bytes, source: str) -> list[str]:
     r"""The tokens of a vocabulary by id: the first word of each line; if a token occurs twice, its first line counts.
 
-    Lines end at "\n" alone: the released Chinese vocabulary has a token U+2028, a line separator.
+    Lines end at "\n" alone: the released Chinese vocabulary has a token U+2028, a line separator. An added token
+    (`added_tokens`) is all of its line before the mark.
     """
     try:
         text = content.decode("utf-8-sig")
@@ -46,23 +46,19 @@ def read_tokens(content: bytes, source: str) -> list[str]:
             f"{source}: a WordPiece vocabulary must be UTF-8 ({error.reason})"
         ) from None
     lines = text.removesuffix("\n").split("\n")
-    return list(dict.fromkeys((line.split() or [" "])[0] for line in lines))
+    return list(dict.fromkeys(map(_token_of_line, lines)))
 
 
-def content_of_json(values: Mapping[str, Any], source: str) -> bytes:
-    """The vocabulary of a `tokenizer.json` as the content of a `vocab.txt`; b"" if it has no WordPiece model.
+def marked_tokens(content: bytes) -> dict[str, int]:
+    """The tokens in a vocabulary whose lines end in a tab and a number, with this number (`added_tokens`)."""
+    lines = content.decode("utf-8", "replace").split("\n") if b"\t" in content else []
+    parts = (line.rpartition("\t") for line in lines)
+    return {token: int(mark) for token, _, mark in parts if token and mark.isdecimal()}
 
-    Added tokens, such as [MASK] of a trained tokenizer, may be missing among those of the model.
-    """
-    model = values.get("model")
-    if not isinstance(model, dict) or model.get("type") != "WordPiece":
-        return b""
-    ids = {**model.get("vocab", {})}
-    ids.update((token["content"], token["id"]) for token in values.get("added_tokens") or [])
-    tokens = sorted(ids, key=ids.__getitem__)
-    if sorted(ids.values()) != [*range(len(tokens))] or any("\n" in token for token in tokens):
-        raise UserError(f"{source}: expected tokens with the ids 0, 1, 2 and so on")
-    return "".join(f"{token}\n" for token in tokens).encode()
+
+def _token_of_line(line: str) -> str:
+    token, _, mark = line.rpartition("\t")
+    return token if token and mark.isdecimal() else (line.split() or [" "])[0]
 
 
 # --- Text -> words ---

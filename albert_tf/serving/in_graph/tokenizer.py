@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from albert_tf.core.errors import UserError
 from albert_tf.serving.in_graph.wordpiece import TEXTS, graph_wordpiece, lower, valid
+from albert_tf.text import added_tokens
 from albert_tf.text.character_class import inside_class
 from albert_tf.text.tokenizer import SentencePieceTokenizer, Tokenizer, WordPieceTokenizer
 
@@ -22,8 +23,13 @@ def graph_tokenizer(tokenizer: Tokenizer) -> tf.Module:
       `tokenizer.encode`. Invalid bytes count as U+FFFD.
 
     Raises:
-      UserError: the model has no token for the comma, so the digit-comma rule would depend on unknown texts.
+      UserError: the model has no token for the comma, so the digit-comma rule would depend on unknown texts; or the
+        vocabulary has added tokens.
     """
+    if added := added_tokens.added_tokens(tokenizer.content):
+        raise UserError(
+            f"tokenizing in a graph cannot find added tokens such as {next(iter(added))}"
+        )
     if isinstance(tokenizer, WordPieceTokenizer):
         return graph_wordpiece(tokenizer)
     assert isinstance(tokenizer, SentencePieceTokenizer)

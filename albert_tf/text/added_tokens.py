@@ -1,0 +1,123 @@
+"""Tokens that transformers adds to a vocabulary: they are found in a text before it is cleaned and split into words.
+
+A vocabulary contains them after its own tokens: in WordPiece as lines that end in a tab and their kind, in a
+SentencePiece model as user-defined pieces whose score is the kind. A text must write a special token exactly so; a
+plain one is found in either case if the vocabulary is lower-cased. [CLS] and the like are never found in a text.
+
+Source: transformers, `AddedToken` and `AddedVocabulary`; the files `added_tokens.json`, `tokenizer_config.json` and
+`tokenizer.json`.
+"""
+
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from sentencepiece.sentencepiece_model_pb2 import ModelProto
+
+from albert_tf.core import files
+from albert_tf.core.errors import UserError
+from albert_tf.text import wordpiece
+
+HIDDEN, PLAIN, SPECIAL = 0, 1, 2  # the kinds; pieces of SentencePiece's own have the score 0
+_SPECIAL_TOKENS = ("[PAD]", "<pad>", "[UNK]", "<unk>", "[CLS]", "[SEP]", "[MASK]")
+
+
+def _token(token: str, kind: int) -> tuple[str, int]:
+    return token, HIDDEN if token in _SPECIAL_TOKENS else kind
+
+
+def _of_list(tokens: Iterable[tuple[Any, Mapping[str, Any]]]) -> dict[int, tuple[str, int]]:
+    """Tokens and kinds by id."""
+    return {
+        int(id): _token(token["content"], PLAIN if token.get("normalized") else SPECIAL)
+        for id, token in tokens
+    }
+
+
+def _of_json(values: Mapping[str, Any]) -> dict[int, tuple[str, int]]:
+    return _of_list((token["id"], token) for token in values.get("added_tokens") or ())
+
+
+_FILES: Mapping[str, Callable[[Any], dict[int, tuple[str, int]]]] = {
+    "added_tokens.json": lambda values: {id: _token(token, PLAIN) for token, id in values.items()},
+    "tokenizer_config.json": lambda values: _of_list(
+        values.get("added_tokens_decoder", {}).items()
+    ),
+    "tokenizer.json": _of_json,
+}
+
+
+def content_of_json(values: Mapping[str, Any], source: str) -> bytes:
+    """The vocabulary of a `tokenizer.json` as the content of a `vocab.txt`; b"" if it has no WordPiece model.
+
+    Added tokens, such as [MASK] of a trained tokenizer, may be missing among those of the model.
+    """
+    model = values.get("model")
+    if not isinstance(model, dict) or model.get("type") != "WordPiece":
+        return b""
+    tokens = {id: (token, HIDDEN) for token, id in model.get("vocab", {}).items()}
+    known = {token for token, _ in tokens.values()}
+    added = {id: token for id, token in _of_json(values).items() if token[0] not in known}
+    lines = sorted((tokens | added).items())
+    if [id for id, _ in lines] != [*range(len(lines))] or any(
+        "\n" in token for _, (token, _) in lines
+    ):
+        raise UserError(f"{source}: expected tokens with the ids 0, 1, 2 and so on")
+    return "".join(_line(token, kind) for _, (token, kind) in lines).encode()
+
+
+def _line(token: str, kind: int) -> str:
+    return f"{token}\t{kind}\n" if kind else f"{token}\n"
+
+
+def with_added_tokens(content: bytes, folder: str, first: int) -> bytes:
+    """The content of a vocabulary with the tokens from the id `first` that the files in its folder add to it.
+
+    Raises:
+      UserError: the ids of the added tokens do not follow those of the vocabulary.
+    """
+    tokens: dict[int, tuple[str, int]] = {}
+    for name, read in _FILES.items():
+        path = os.path.join(folder, name)
+        values = files.read_json(path) if files.exists(path) else None
+        if isinstance(values, dict):
+            try:
+                tokens |= read(values)
+            except (TypeError, ValueError, LookupError, AttributeError):
+                raise UserError(f"{path}: added tokens are not tokens with their ids") from None
+    added = dict(sorted((id, token) for id, token in tokens.items() if id >= first))
+    if list(added) != [*range(first, first + len(added))]:
+        raise UserError(
+            f"{folder}: added tokens have the ids {', '.join(map(str, added))}; expected {first:,} and those after it"
+        )
+    return _appended(content, list(added.values())) if added else content
+
+
+def _appended(content: bytes, tokens: list[tuple[str, int]]) -> bytes:
+    if wordpiece.is_wordpiece(content):
+        lines = [_line(token, kind) for token, kind in tokens]
+        return content.removesuffix(b"\n") + "".join(["\n", *lines]).encode()
+    proto = ModelProto.FromString(content)
+    for token, kind in tokens:
+        type = ModelProto.SentencePiece.USER_DEFINED if kind else ModelProto.SentencePiece.CONTROL
+        proto.pieces.add(piece=token, score=kind, type=type)
+    return proto.SerializeToString()
+
+
+def added_tokens(content: bytes) -> dict[str, int]:
+    """The added tokens in the content of a vocabulary that are found in texts, with their kinds."""
+    if wordpiece.is_wordpiece(content):
+        return wordpiece.marked_tokens(content)
+    pieces = ModelProto.FromString(content).pieces
+    kinds = ((piece.piece, piece) for piece in pieces if piece.type == piece.USER_DEFINED)
+    return {token: int(piece.score) for token, piece in kinds if piece.score in (PLAIN, SPECIAL)}
+
+
+def pattern_of(tokens: Mapping[str, int], do_lower_case: bool) -> re.Pattern | None:
+    """Finds the tokens in a text, the longest first, as its one group; None if there are none."""
+    parts = [
+        f"(?i:{re.escape(name)})" if do_lower_case and tokens[name] == PLAIN else re.escape(name)
+        for name in sorted(tokens, key=len, reverse=True)
+    ]
+    return re.compile(f"({'|'.join(parts)})") if parts else None

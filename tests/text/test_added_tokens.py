@@ -1,0 +1,95 @@
+"""Tokens that transformers added to a vocabulary have the ids that it gives them."""
+
+import json
+import pathlib
+
+import pytest
+
+from albert_tf import Tokenizer, UserError
+from albert_tf.formats.tokenizer_files import vocabulary_files
+
+MODEL = pathlib.Path(__file__).parents[2] / "models" / "albert-tiny-docs"
+WORDS = [
+    "[PAD]",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "[MASK]",
+    "the",
+    "function",
+    "##s",
+    "[",
+    "]",
+    "e",
+    "##1",
+    ",",
+    "a",
+]
+# The ids that transformers 5.24 gives, without [CLS] and [SEP]: "[E1]" is 6000, and in WordPiece 14.
+SENTENCEPIECE = {
+    "the [E1] function [/E1] returns": [14, 13, 6000, 41, 13, 6001, 58],
+    "the[E1]function": [14, 6000, 41],
+    "The [e1] x": [14, 13, 6000, 83],
+    "a [E1], b": [15, 13, 6000, 13, 16, 280],
+}
+PLAIN = {"The [e1] functions": [5, 14, 6, 7], "a[E1],[/E1]": [13, 14, 12, 15]}
+SPECIAL = {"The [E1] functions": [5, 14, 6, 7], "the [e1], [CLS]": [5, 8, 10, 11, 9, 12, 8, 1, 9]}
+
+
+def sentencepiece(folder: pathlib.Path) -> None:
+    (folder / "spiece.model").write_bytes((MODEL / "spiece.model").read_bytes())
+    (folder / "added_tokens.json").write_text('{"[/E1]": 6001, "[E1]": 6000}')
+
+
+def wordpiece_json(folder: pathlib.Path, *, special: bool) -> None:
+    added = [
+        {"id": id, "content": token, "special": special, "normalized": not special}
+        for id, token in enumerate([*WORDS, "[E1]", "[/E1]"])
+        if id in (2, 14, 15)
+    ]
+    model = {"type": "WordPiece", "vocab": {token: id for id, token in enumerate(WORDS)}}
+    content = json.dumps({"added_tokens": added, "model": model})
+    (folder / "tokenizer.json").write_text(content)
+
+
+def wordpiece_txt(folder: pathlib.Path) -> None:
+    (folder / "vocab.txt").write_text("\n".join(WORDS))
+    tokens = {
+        14: {"content": "[E1]", "special": True},
+        15: {"content": "[/E1]", "special": True},
+        2: {"content": "[CLS]", "special": True},
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps({"added_tokens_decoder": tokens}))
+
+
+@pytest.mark.parametrize(
+    ("make", "file", "expected"),
+    [
+        (sentencepiece, "spiece.model", SENTENCEPIECE),
+        (lambda folder: wordpiece_json(folder, special=False), "tokenizer.json", PLAIN),
+        (lambda folder: wordpiece_json(folder, special=True), "tokenizer.json", SPECIAL),
+        (wordpiece_txt, "vocab.txt", SPECIAL),
+    ],
+)
+def test_added_tokens_have_the_ids_of_transformers(tmp_path, make, file, expected):
+    make(tmp_path)
+    tokenizer = Tokenizer.from_file(tmp_path / file)
+    assert [tokenizer.encode(text) for text in expected] == list(expected.values())
+    assert [ids.tolist() for ids in tokenizer.encode_batch(expected)] == list(expected.values())
+    # Written in a folder of ours, they are the same again.
+    for name, content in vocabulary_files(tokenizer, 128).items():
+        (tmp_path / name).write_bytes(content)
+    again = Tokenizer.from_file(tmp_path / tokenizer.file_name)
+    assert again.sha256 == tokenizer.sha256
+    for text, ids in expected.items():
+        found, spans = again.encode_with_offsets(text)
+        assert found == ids
+        first, last = spans[ids.index(again.token_to_id("[E1]"))] if "[E1]" in text else (0, 0)
+        assert text[first:last] in ("[E1]", "")
+
+
+def test_an_added_token_with_a_gap_before_its_id_is_an_error(tmp_path):
+    sentencepiece(tmp_path)
+    (tmp_path / "added_tokens.json").write_text('{"[E1]": 6001}')
+    with pytest.raises(UserError, match="have the ids 6001; expected 6,000"):
+        Tokenizer.from_file(tmp_path / "spiece.model")
