@@ -7,10 +7,13 @@ from typing import Any, NamedTuple
 
 from albert_tf.core import files, run_files
 from albert_tf.core.errors import UserError
+from albert_tf.formats import embedding_modules
 from albert_tf.model.config import OWN_SECTION, where_released
 
 # CONFIG is used by runs and Hugging Face.
 CONFIG, TF1_CONFIG = "config.json", "albert_config.json"
+WEIGHTS = "model.safetensors"
+WEIGHT_FILES = (WEIGHTS, "pytorch_model.bin")  # preferred first
 TOKENIZER_SETTINGS = "tokenizer_config.json"
 # Our own settings in the original's configuration, which ignores unknown keys.
 TF1_OWN_KEY = "_albert_tf"
@@ -76,7 +79,11 @@ def _describe(path: str) -> Description:
     of_text = {name: of_text[name] for name in _OF_TEXT if name in of_text}
     task = own.get("task")
     settings = {**of_text, **(task if isinstance(task, dict) else {})}
-    return _description(sizes, settings)
+    found = _description(sizes, settings)
+    if found.task_name or not embedding_modules.recognizes(folder):
+        return found
+    of_modules = embedding_modules.settings(folder, found.max_position_embeddings or 0)
+    return found._replace(task_name="embedding", settings={**of_text, **of_modules})
 
 
 def _description(sizes: Any, settings: Any) -> Description:

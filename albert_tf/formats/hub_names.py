@@ -8,7 +8,8 @@ import re
 
 from albert_tf.core.errors import UserError, first_line
 from albert_tf.core.files import HUB_PREFIX
-from albert_tf.formats import hugging_face
+from albert_tf.formats import embedding_modules
+from albert_tf.formats.description import WEIGHT_FILES
 
 _NAME = re.compile(HUB_PREFIX + r"(?P<model>[\w.-]+(/[\w.-]+)?)(@(?P<revision>[\w./-]+))?")
 _FILES = ["*.json", "*.txt", "*.model", "*.safetensors"]
@@ -29,7 +30,8 @@ def fetched(name: str) -> str:
     try:
         folder = snapshot_download(match["model"], allow_patterns=_FILES, **wanted)
         # Files of torch are needed only if there are no others.
-        if not hugging_face.is_model(folder) and not os.path.exists(f"{folder}/modules.json"):
+        names = (*WEIGHT_FILES, embedding_modules.MODULES)
+        if not any(os.path.exists(f"{folder}/{name}") for name in names):
             folder = snapshot_download(match["model"], allow_patterns=[*_FILES, "*.bin"], **wanted)
     except (
         Exception

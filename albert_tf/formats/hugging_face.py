@@ -15,7 +15,7 @@ import safetensors.numpy
 from albert_tf.core import files
 from albert_tf.core.errors import UserError, first_line, shortened
 from albert_tf.formats import bert, model_card, tokenizer_files, torch_file
-from albert_tf.formats.description import CONFIG
+from albert_tf.formats.description import CONFIG, WEIGHT_FILES, WEIGHTS
 from albert_tf.formats.weights import (
     POOLER,
     Weights,
@@ -38,11 +38,9 @@ from albert_tf.model.heads import (
 from albert_tf.text import added_tokens
 from albert_tf.text.tokenizer import SentencePieceTokenizer, Tokenizer, WordPieceTokenizer
 
-WEIGHTS = "model.safetensors"
 VOCABULARIES = (SentencePieceTokenizer.file_name, WordPieceTokenizer.file_name)
 TOKENIZER_JSON = "tokenizer.json"
 IDENTITY = "torch.nn.modules.linear.Identity"  # as sentence-transformers names it
-WEIGHT_FILES = (WEIGHTS, "pytorch_model.bin")  # preferred first
 
 # Our layer -> Hugging Face's layer. Their "kernel" matrices are transposed.
 _BLOCK_LAYERS = {

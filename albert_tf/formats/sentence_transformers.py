@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import os
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,32 +11,25 @@ import safetensors.numpy
 
 from albert_tf.core import files
 from albert_tf.core.errors import UserError, shortened
-from albert_tf.formats import hugging_face
-from albert_tf.formats.description import CONFIG, TOKENIZER_SETTINGS
+from albert_tf.formats import embedding_modules, hugging_face
+from albert_tf.formats.description import CONFIG
 from albert_tf.formats.weights import Weights
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.heads import AlbertForEmbedding
 from albert_tf.model.pooling import POOLINGS
 
-MODULES, SETTINGS = "modules.json", "sentence_bert_config.json"
 _ABOUT = "config_sentence_transformers.json"
 _PREFIX = "sentence_transformers.models."  # version 6 writes other names, and reads these, too
-_ORDER = re.compile("Transformer Pooling( Dense)?( Normalize)?")
 _ACTIVATIONS = {"identity": hugging_face.IDENTITY, "tanh": "torch.nn.modules.activation.Tanh"}
 _PROJECTION = AlbertForEmbedding.head_prefix
 
 
-def recognizes(folder: str) -> bool:
-    """Whether a folder has the modules of sentence embeddings; a CrossEncoder of the library is a plain classifier."""
-    return files.exists(os.path.join(folder, MODULES)) and len(_modules(folder)) > 1
-
-
 def read(folder: str) -> Weights:
     """The model in a Hugging Face folder; with modules beside it, their settings and arrays belong to the model."""
-    if recognizes(folder):
+    if embedding_modules.recognizes(folder):
         return _read_modules(folder)
     weights = hugging_face.read(folder)
-    activation = _values(os.path.join(folder, _ABOUT)).get("activation_fn")
+    activation = embedding_modules.values(os.path.join(folder, _ABOUT)).get("activation_fn")
     if not activation:
         return weights
     # A CrossEncoder of version 6; older versions have the same entry in config.json.
@@ -46,64 +38,27 @@ def read(folder: str) -> Weights:
     return dataclasses.replace(weights, config=config)
 
 
-def _values(path: str) -> dict[str, Any]:
-    return files.read_json(path) if files.exists(path) else {}
-
-
-def _modules(folder: str) -> dict[str, str]:
-    """The folder of each kind of module, in their order."""
-    path, modules = os.path.join(folder, MODULES), {}
-    for entry in files.read_json(path, list):
-        values = entry if isinstance(entry, dict) else {}
-        kind, place = str(values.get("type", "/")), str(values.get("path", "/"))
-        # Any other name could be that of any folder of the machine.
-        if not re.fullmatch(r"[\w-]*", place) or not re.fullmatch(r"[\w.]+", kind):
-            raise UserError(f"{path}: expected modules with type and path, got {shortened(entry)}")
-        name = kind.rpartition(".")[2]
-        if name in modules:
-            raise UserError(f"{path}: has two modules {name}, expected one of each kind")
-        modules[name] = os.path.join(folder, place) if place else folder
-    return modules
-
-
 def _read_modules(folder: str) -> Weights:
-    places = _modules(folder)
-    if not _ORDER.fullmatch(" ".join(places)):
-        expected = "Transformer, Pooling, and perhaps Dense and Normalize"
-        raise UserError(f"{folder}: has the modules {', '.join(places)}, expected {expected}")
-    encoder = places["Transformer"]
-    weights = hugging_face.read(encoder)
+    places = embedding_modules.modules(folder)
+    weights = hugging_face.read(places["Transformer"])
     config = weights.config
-    pooling = _pooling(os.path.join(places["Pooling"], CONFIG))
-    how: dict[str, Any] = {"pooling": pooling, "normalize": "Normalize" in places}
+    task = embedding_modules.settings(folder, config.max_position_embeddings)
+    how: dict[str, Any] = {name: task[name] for name in ("pooling", "normalize")}
     arrays = {name: array for name, array in weights.arrays.items() if name.startswith("bert/")}
     if "Dense" in places:
         projection, activation = _projection(places["Dense"], config)
         arrays.update(projection)
         size = len(projection[f"{_PROJECTION}bias"])
         how |= {"projection_size": size, "projection_activation": activation}
-    task = {name: value for name, value in how.items() if name != "projection_activation"}
+        task["projection_size"] = size
     return dataclasses.replace(
         weights,
         source=folder,
         config=config.replace(foreign={**config.foreign, "sentence_embedding": how}),
         arrays=arrays,
         model_class=AlbertForEmbedding.__name__,
-        task_settings={"max_seq_length": _max_length(encoder, config), **task},
+        task_settings=task,
     )
-
-
-def _pooling(path: str) -> str:
-    values = files.read_json(path)
-    names = {own.sentence_transformers: name for name, own in POOLINGS.items()}
-    names |= {name: name for name in POOLINGS}
-    # The name in version 6, in older folders a switch for each kind, of which several may be on.
-    switches = [name for name in values if name.startswith("pooling_mode_") and values[name]]
-    chosen = [str(values["pooling_mode"])] if "pooling_mode" in values else switches
-    if len(chosen) != 1 or chosen[0] not in names:
-        expected = f"one pooling of {', '.join(POOLINGS)}"
-        raise UserError(f"{path}: expected {expected}; got {', '.join(chosen) or 'none'}")
-    return names[chosen[0]]
 
 
 def _projection(folder: str, config: AlbertConfig) -> tuple[dict[str, np.ndarray], str]:
@@ -125,16 +80,6 @@ def _projection(folder: str, config: AlbertConfig) -> tuple[dict[str, np.ndarray
     }, activation
 
 
-def _max_length(folder: str, config: AlbertConfig) -> int:
-    """The maximum length in the module's settings, or since version 6 in the tokenizer's; otherwise the model's."""
-    most = config.max_position_embeddings
-    for name, key in ((SETTINGS, "max_seq_length"), (TOKENIZER_SETTINGS, "model_max_length")):
-        value = _values(os.path.join(folder, name)).get(key)
-        if isinstance(value, int) and value > 2:
-            return min(value, most)
-    return most
-
-
 def module_files(model: AlbertForEmbedding, task: Mapping[str, Any]) -> dict[str, bytes]:
     """The files of a folder that the Hugging Face layout does not have, by their paths."""
     how, width = model.config.sentence_embedding, model.config.hidden_size
@@ -154,8 +99,8 @@ def module_files(model: AlbertForEmbedding, task: Mapping[str, Any]) -> dict[str
     ]
     length = task.get("max_seq_length", model.config.max_position_embeddings)
     values = {
-        MODULES: modules,
-        SETTINGS: {"max_seq_length": length, "do_lower_case": False},
+        embedding_modules.MODULES: modules,
+        embedding_modules.SETTINGS: {"max_seq_length": length, "do_lower_case": False},
         _ABOUT: {"__version__": {}, "similarity_fn_name": "cosine", "prompts": {}},
         **dict(zip((f"{place}/{CONFIG}" for place in places[1:]), settings.values(), strict=True)),
     }

@@ -8,6 +8,8 @@ from typing import Any
 
 from albert_tf.core import flags
 from albert_tf.core.errors import UserError
+from albert_tf.core.files import HUB_PREFIX
+from albert_tf.formats import hub_names
 from albert_tf.formats.description import Description, describe
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks import registry
@@ -45,6 +47,8 @@ def defaults(
     _check_intent(values, given)
     path, trained = model_of(values), {}
     only_uses = not values["do_train"]
+    if only_uses and path.startswith(HUB_PREFIX):
+        path = hub_names.fetched(path)
     # TensorFlow reads remote files, so they are read only if flags depend on them.
     model = describe(path) if only_uses or "://" not in path else Description()
     if only_uses and model.task_name in definition.names:

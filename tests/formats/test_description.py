@@ -3,11 +3,17 @@
 Covers: model_card.py, run.py.
 """
 
+import dataclasses
 import json
+import pathlib
 
 from albert_tf import save_pretrained
 from albert_tf.formats.description import describe
 from albert_tf.formats.pretrained import build_model, read_weights
+from albert_tf.tasks import runner
+from albert_tf.tasks.embedding.definition import DEFINITION
+from albert_tf.tasks.embedding.settings import EmbeddingConfig
+from albert_tf.tasks.settings import FineTuningOptimizerConfig, FineTuningRunConfig
 from tests.helpers import write_files
 
 
@@ -30,3 +36,16 @@ def test_every_layout_of_a_finished_run_says_the_same(finished, tmp_path):
         expected = {"max_seq_length": 40, "doc_stride": 13, "max_query_length": 9}
         expected |= {"max_answer_length": 6, "version": "1.1", "do_lower_case": True}
         assert expected.items() <= known.settings.items(), path
+
+
+def test_a_folder_of_sentence_transformers_says_how_it_embeds():
+    """Programs take these settings where flags do not give others, so that the model is evaluated as it is."""
+    folder = str(pathlib.Path(__file__).parents[2] / "models" / "albert-minilm-l6")
+    known = describe(folder)
+    assert known.task_name == "embedding"
+    expected = {"max_seq_length": 512, "pooling": "mean", "normalize": True}
+    assert expected.items() <= known.settings.items()
+    values = {"do_train": False, "init_checkpoint": folder}
+    classes = (EmbeddingConfig, FineTuningRunConfig, FineTuningOptimizerConfig)
+    flags = {field.name: field.default for cls in classes for field in dataclasses.fields(cls)}
+    assert runner.defaults(DEFINITION, {**flags, **values}, set()).items() >= expected.items()
