@@ -19,6 +19,7 @@ from albert_tf.core.errors import UserError, first_line
 from albert_tf.formats import (
     depth,
     description,
+    embedding_modules,
     hub_names,
     hugging_face,
     model_card,
@@ -115,7 +116,7 @@ def _read(path: str) -> Weights:
     prefix = path.removesuffix(".index")
     if files.exists(prefix + ".index"):
         return _read_checkpoint(prefix)
-    if hugging_face.is_model(path) or sentence_transformers.recognizes(path):
+    if hugging_face.is_model(path) or embedding_modules.recognizes(path):
         return sentence_transformers.read(path)
     if tf_hub.recognizes(path):
         return tf_hub.read(path)
