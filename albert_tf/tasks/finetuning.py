@@ -80,7 +80,9 @@ class FineTuningTask(Task):
     def _read(self) -> None:
         """Reads the files of the splits that the run needs."""
         if not self.source.labels and self._has_head():
-            self.source.labels = tuple(self._weights.config.labels)
+            labels = tuple(self._weights.config.labels)
+            self.source.initial_labels = labels
+            self.source.labels = () if self.run.do_train else labels
         splits = self.config.splits_to_read(self.run)
         items = {split: self.source.read(split) for split in splits}
         self.items = {split: values for split, values in items.items() if values is not None}
@@ -166,7 +168,8 @@ class FineTuningTask(Task):
             report = pretrained.assign_weights(model.named_variables(), self._weights)
             self._initialized = report.initialized
             is_new = any(not name.startswith("bert/") for name in report.initialized)
-            head = f"a new one for {self.task_name}" if is_new else "its own"
+            named = f" with {', '.join(self.labels)}" if len(self.labels) < 20 else ""
+            head = f"a new one for {self.task_name}{named}" if is_new else "its own"
             print(f"{report.describe(self._weights.source)}\n  head: {head}", flush=True)
         else:
             self._initialized = list(model.named_variables())

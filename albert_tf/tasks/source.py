@@ -29,6 +29,7 @@ class Source(abc.ABC):
 
     Attributes:
       labels: names of the model's outputs; empty until they are known.
+      initial_labels: those of the head of the initial model; they are kept if a new file has no others.
       label_columns: columns of the true labels, for the losses.
       feature_function: the function of `featuriser`, and the class of its settings: the tokenizer and fields of
         `config`.
@@ -38,6 +39,7 @@ class Source(abc.ABC):
 
     task_name: str
     labels: tuple[str, ...] = ()
+    initial_labels: tuple[str, ...] = ()
     label_columns: tuple[str, ...] = ("label_ids",)
     feature_function: tuple[Callable, type]
     sequence_names: tuple[str, ...] = ("input_ids", "segment_ids")

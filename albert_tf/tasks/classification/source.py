@@ -57,7 +57,7 @@ class TextSource(Source):
         if not self.labels and len(config.label_column_names) > 1:
             self.labels = tuple(config.label_column_names)
         if not self.labels:
-            self.labels = tsv.find_labels(examples, path, separator)
+            self.labels = tsv.find_labels(examples, path, separator, self.initial_labels)
         labels = () if self.is_regression else self.labels
         return tsv.with_values(examples, path, labels, separator)
 

@@ -166,9 +166,14 @@ def check_texts(examples: Sequence[TextExample], text_columns: Sequence[str], so
 
 
 def find_labels(
-    examples: Sequence[TextExample], path: str, label_separator: str = ""
+    examples: Sequence[TextExample],
+    path: str,
+    label_separator: str = "",
+    initial: Sequence[str] = (),
 ) -> tuple[str, ...]:
     """The labels of examples of `read_own`, in order: by value if all are numbers, otherwise alphabetically.
+
+    If all are among the `initial` ones of a model, they are these.
 
     There must be two different labels or more, and each row must have one; with a separator, some row must have
     several. Example: examples with 10, 2, 1.0, 2 -> ("1", "2", "10")
@@ -185,6 +190,8 @@ def find_labels(
         labels.update(own)
         counts.add(len(own))
         has_twice |= len(own) > len({*own})
+    if labels and labels <= {*initial}:
+        return tuple(initial)
     if label_separator and labels <= {"0", "1"} and (has_twice or len(counts) == 1 < max(counts)):
         raise UserError(
             f"{path}: has lists such as {str(label)[:80]!r} of 0 and 1; expected lists of labels, or a column with 0"

@@ -30,6 +30,7 @@ class TaggingSource(Source):
             scheme=config.tag_scheme,
         )
         if split == "train" and not self.labels:
-            self.labels = file.labels()
+            labels, known = file.labels(), self.initial_labels
+            self.labels = known if {*labels} <= {*known} else labels
         sentences = file.labelled(self.labels) if need_tags else file.sentences
         return list(enumerate(sentences))
