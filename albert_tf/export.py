@@ -29,17 +29,11 @@ CONFIG, EXPORT = "albert_config.json", "export.json"
 
 
 class Format(NamedTuple):
-    """A form of exports.
+    """A form of exports."""
 
-    Attributes:
-      file: name of the file in --output_dir; "" for a folder with the name of the version.
-      quantizations: values of --quantization.
-      packages: those that must be installed.
-    """
-
-    file: str
+    file: str  # its name in --output_dir; "" for a folder with the name of the version
     quantizations: tuple[str, ...] = ("none",)
-    packages: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()  # those that must be installed
 
 
 FORMATS = {

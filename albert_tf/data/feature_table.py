@@ -18,21 +18,14 @@ PADDING = {"p_mask": 1}
 
 @dataclasses.dataclass(frozen=True)
 class FeatureTable:
-    """Examples of one or more sequences each.
+    """Examples of one or more sequences each (`choices`); those of example i begin at i * choices."""
 
-    Attributes:
-      row_splits: int64 [sequences + 1]; sequence i holds the values from row_splits[i] to row_splits[i + 1].
-      sequences: name -> int32 [values]; one value per token, in the order of the sequences.
-      columns: name -> int32 or float32 [examples, values].
-      choices: number of sequences of an example; the sequences of example i begin at i * choices.
-      uncut_lengths: name of a setting that limits a length -> int64 [texts], the number of tokens that each text would
-        have without the limit. It is for reports: `sha256` does not include it, and `select` drops it.
-    """
-
-    row_splits: np.ndarray
-    sequences: Mapping[str, np.ndarray]
-    columns: Mapping[str, np.ndarray]
+    row_splits: np.ndarray  # int64 [sequences + 1], where each sequence begins, and the end
+    sequences: Mapping[str, np.ndarray]  # name -> int32 [values], sequence after sequence
+    columns: Mapping[str, np.ndarray]  # name -> int32 or float32 [examples, values]
     choices: int = 1
+    # Name of a setting that limits a length -> int64 [texts], the number of tokens that each text would have without
+    # the limit. It is for reports: `sha256` does not include it, and `select` drops it.
     uncut_lengths: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -52,9 +45,7 @@ class FeatureTable:
     ) -> dict[str, np.ndarray]:
         """Features of the examples [B] with some indices, padded to a length L, which must be enough.
 
-        Returns:
-          Sequences int32 [B, L], or [B, C, L] where an example has several, with `input_mask` (1 = a token);
-          columns [B, values].
+        Sequences are int32 [B, L], or [B, C, L] of several, with `input_mask` (1 = a token); columns [B, values].
         """
         rows = self._rows_of(examples)
         starts, ends = self.row_splits[rows], self.row_splits[rows + 1]
@@ -146,9 +137,6 @@ def _as_column(values: Sequence) -> np.ndarray:
     array = np.asarray(values)
     array = array.astype(np.float32 if array.dtype.kind == "f" and array.size else np.int32)
     return array if array.ndim == 2 else array.reshape(len(array), 1)
-
-
-# --- The examples of each batch ---
 
 
 class Batch(NamedTuple):

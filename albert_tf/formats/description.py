@@ -23,17 +23,11 @@ ASSETS, EXPORT = "assets", "export.json"  # in our own exports; EXPORT describes
 
 
 class Description(NamedTuple):
-    """The known facts about a model.
-
-    Attributes:
-      max_position_embeddings: length of the longest sequence, in tokens; None if no file contains it.
-      task_name: name of the task for which it was fine-tuned; "" if it was not.
-      settings: the recorded settings of this task; for a run, all its settings.
-    """
+    """The known facts about a model."""
 
     max_position_embeddings: int | None = None
-    task_name: str = ""
-    settings: Mapping[str, Any] = {}
+    task_name: str = ""  # "" if it was not fine-tuned
+    settings: Mapping[str, Any] = {}  # of this task; for a run, all its settings
 
 
 def describe(path: str) -> Description:

@@ -144,9 +144,6 @@ def _read_checkpoint(prefix: str) -> Weights:
     return (model_garden if model_garden.recognizes(prefix) else tf1).read(prefix)
 
 
-# --- Filling models ---
-
-
 def assign_weights(variables: Mapping[str, tf.Variable], weights: Weights) -> LoadReport:
     """Assigns values from disk to variables; returns which got one.
 
@@ -158,9 +155,6 @@ def assign_weights(variables: Mapping[str, tf.Variable], weights: Weights) -> Lo
     for name in report.loaded:
         variables[name].assign(weights.arrays[name])
     return report
-
-
-# --- Writing ---
 
 
 def save_pretrained(

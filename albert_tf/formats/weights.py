@@ -28,26 +28,16 @@ POOLER = ("bert/pooler/dense/kernel", "bert/pooler/dense/bias")
 
 @dataclasses.dataclass(frozen=True)
 class Weights:
-    """A model read from disk, in any format.
-
-    Attributes:
-      arrays: float arrays by released variable name.
-      vocabulary: path of its SentencePiece model or WordPiece vocabulary; "" if it has none.
-      do_lower_case: whether its text is lower-cased; None if no file contains this.
-      task_settings: settings of the task for which it was fine-tuned, such as `max_seq_length`; empty if it was not.
-      left_out: names of variables without trained values, such as the pooler of a model that marks spans; they keep
-        their initial values.
-      keep_accents: whether its text keeps accents; None if no file contains this.
-    """
+    """A model read from disk, in any format; None for what no file contains."""
 
     source: str
     config: AlbertConfig
-    arrays: Mapping[str, np.ndarray]
+    arrays: Mapping[str, np.ndarray]  # float, by released variable name
     model_class: str = "AlbertForPreTraining"
-    vocabulary: str = ""
+    vocabulary: str = ""  # path of its SentencePiece model or WordPiece vocabulary, if it has one
     do_lower_case: bool | None = None
-    task_settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    left_out: tuple[str, ...] = ()
+    task_settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # if fine-tuned
+    left_out: tuple[str, ...] = ()  # names of variables without trained values, such as a pooler
     keep_accents: bool | None = None
 
     @property
@@ -65,9 +55,6 @@ class Weights:
         """Whether the vocabulary that came with the model is a tokenizer's; true if none came with it."""
         own = self.vocabulary
         return not own or Tokenizer.from_file(own).sha256 == tokenizer.sha256
-
-
-# --- Checks of every format ---
 
 
 class LoadReport(NamedTuple):
@@ -155,9 +142,6 @@ def read_config(path: str) -> AlbertConfig:
     values = files.read_json(path)
     check_complete(values, path)
     return AlbertConfig.from_dict(values, source=path)
-
-
-# --- Names and layouts ---
 
 
 def variables_of(layer: str) -> tuple[str, str]:

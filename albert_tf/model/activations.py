@@ -10,19 +10,12 @@ from typing import Any, NamedTuple
 
 
 class Activation(NamedTuple):
-    """One activation, which acts on each value separately.
+    """One activation, which acts on each value separately."""
 
-    Attributes:
-      select: selects the function in the module `tensorflow`, which is its argument.
-      transformers: its names in the transformers library, that of the written files first; none if it is the same.
-      onnx: operation and attributes in an ONNX file; None if it cannot be exported.
-      is_original: whether the original knows it under the same name (modeling.py:315-352, get_activation).
-    """
-
-    select: Callable[[ModuleType], Callable]
-    transformers: tuple[str, ...] = ()
-    onnx: tuple[str, Mapping[str, Any]] | None = None
-    is_original: bool = False
+    select: Callable[[ModuleType], Callable]  # its function, from the module `tensorflow`
+    transformers: tuple[str, ...] = ()  # other names there, that of the written files first
+    onnx: tuple[str, Mapping[str, Any]] | None = None  # operation and attributes
+    is_original: bool = False  # same name in the original (modeling.py:315-352, get_activation)
 
 
 ACTIVATIONS = {

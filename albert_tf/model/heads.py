@@ -93,20 +93,15 @@ class ScoreHead(tf_keras.layers.Layer):
 class ModelWithHead(SavableModel):
     """An encoder and a head as a `tf_keras.Model`; the base class of the models below, which have the same arguments.
 
-    Args:
-      dtype: a tf_keras dtype policy; None takes the global policy.
-
-    Attributes:
-      hf_architecture: the class of the transformers library that has this head; "" if there is none.
-      pipeline_tag: the name of its task on model hubs; "" if they have none.
-      head_prefix: prefix of the released names of the head's variables.
-      uses_pooler: whether the outputs depend on the pooler, so that training changes it.
+    `dtype` is a tf_keras dtype policy; None takes the global policy.
     """
 
-    hf_architecture = ""
-    pipeline_tag = ""
-    head_prefix = ""
-    uses_pooler = True
+    hf_architecture = (
+        ""  # the class of the transformers library that has this head, if there is one
+    )
+    pipeline_tag = ""  # the name of its task on model hubs, if they have one
+    head_prefix = ""  # of the released names of the head's variables
+    uses_pooler = True  # whether the outputs depend on the pooler, so that training changes it
 
     def __init__(
         self,

@@ -9,19 +9,12 @@ from typing import Any, NamedTuple
 
 
 class Pooling(NamedTuple):
-    """One kind of pooling.
+    """One kind of pooling."""
 
-    Attributes:
-      help: what it is, for the flag.
-      pool: function (tensorflow, hidden_BLD, mask_BL1) -> vectors [B, D]; all float32.
-      add_onnx: the same in an ONNX graph (`serving/onnx_files.py`): (graph, hidden_BLD, mask_BL1) -> the output's name.
-      sentence_transformers: its key in files of sentence-transformers before version 6; version 6 reads it, too.
-    """
-
-    help: str
-    pool: Callable[..., Any]
-    add_onnx: Callable[..., str]
-    sentence_transformers: str
+    help: str  # what it is, for the flag
+    pool: Callable[..., Any]  # (tensorflow, hidden_BLD, mask_BL1) -> vectors [B, D]; all float32
+    add_onnx: Callable[..., str]  # the same with a graph of `serving/onnx_files.py`, by names
+    sentence_transformers: str  # its key in files of version 5 and older; version 6 reads it, too
 
 
 def _mean(tf, hidden_BLD, mask_BL1):

@@ -92,9 +92,6 @@ def _ints(*names: str, rank: int = 2) -> list[tf.TensorSpec]:
     return [tf.TensorSpec([None] * rank, tf.int32, name=name) for name in names]
 
 
-# --- Ids ---
-
-
 def _encoded(model: ModelWithHead, parts: set[str], *ids: tf.Tensor) -> dict[str, tf.Tensor]:
     outputs = model.encoder(dict(zip(TOKENS, ids, strict=True)))
     return _embeddings(outputs, parts)
@@ -162,9 +159,6 @@ def tokenization_info(vocabulary: tf.saved_model.Asset, do_lower_case: bool) -> 
     return info
 
 
-# --- Pretraining ---
-
-
 def _pretraining(model: heads.AlbertForPreTraining, text: GraphText, parts: set[str]) -> Signatures:
     is_nsp = model.config.sentence_task == "nsp"
 
@@ -201,9 +195,6 @@ def _pretraining(model: heads.AlbertForPreTraining, text: GraphText, parts: set[
     if "sop" in parts:
         signatures |= {"sop": sop, "sentence_order": sentence_order}
     return signatures
-
-
-# --- Tasks ---
 
 
 def _embed(model: heads.AlbertForEmbedding, text: GraphText) -> Signatures:

@@ -20,33 +20,24 @@ DEFINED_IN = "defined_in"
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class TaskDefinition:
-    """The parts of a task that other code uses.
+    """The parts of a task that other code uses."""
 
-    Attributes:
-      names: names of the task in the config.json of its models (`finetuning_task`); more than one if the data sets of
-        a package are trained separately.
-      settings: class of its settings, whose fields are flags of its program.
-      task: function that makes the `Task`, which trains and evaluates, from the settings and the run's; it imports
-        TensorFlow.
-      predictors: name of a model class -> subclass of `Predictor`, which answers with such a model. (A module with a
-        model class of its own adds it to `model.heads.MODEL_CLASSES`, and gives `signatures` for exports.)
-      source: subclass of `Source`, which reads the data and makes features; None for pretraining.
-      name_of: function that selects one of `names` from the values of all flags; by default, it is the first name.
-      of_data: function of the values of all flags and the names of those that are given; it returns values of others,
-        read from the data.
-      presets: value of --preset -> name among `names` -> settings.
-      signatures: function (model, tokenizer, settings) -> (tf.Module, functions by name) for exports; by default, the
-        function for the model class.
-    """
-
+    # Names of the task in the config.json of its models (`finetuning_task`); several for data sets that are trained
+    # separately. `name_of` selects one of them from the values of all flags; by default, it is the first.
     names: tuple[str, ...]
-    settings: type[Settings]
+    settings: type[Settings]  # whose fields are flags of its program
+    # Makes the `Task`, which trains and evaluates, from the settings and the run's; imports TensorFlow.
     task: Callable[..., Any]
+    # Name of a model class -> class that answers with such a model. (A module with a model class of its own adds it to
+    # `model.heads.MODEL_CLASSES`, and gives `signatures` for exports.)
     predictors: Mapping[str, type["Predictor"]]
-    source: type["Source"] | None = None
+    source: type["Source"] | None = None  # reads the data and makes features; None for pretraining
     name_of: Callable[[Mapping[str, Any]], str] | None = None
+    # From the values of all flags and the names of those that are given: values of others, read from the data.
     of_data: Callable[[Mapping[str, Any], Set[str]], Mapping[str, Any]] | None = None
+    # Value of --preset -> name among `names` -> settings.
     presets: Mapping[str, Mapping[str, Mapping[str, Any]]] = dataclasses.field(default_factory=dict)
+    # (model, tokenizer, settings) -> (tf.Module, functions by name) for exports; by default, that of the model class.
     signatures: Callable | None = None
 
     def preset(self, values: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -118,9 +118,6 @@ def measured(
     return METRICS[name](np.asarray(predictions), labels)
 
 
-# --- Errors ---
-
-
 def format_confusion(predictions: np.ndarray, labels: np.ndarray, names: Sequence[str]) -> str:
     """A table, as lines, of how often each label was predicted for each true label, with recall and precision."""
     table = np.zeros([len(names)] * 2, np.int64)

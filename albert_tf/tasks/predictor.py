@@ -51,27 +51,20 @@ class Predictor(abc.ABC):
       batch_size: maximum number of sequences of a batch; batches of long ones have fewer.
       untrained: released names of variables without trained values.
       compute: computes the model's outputs.
-
-    Attributes:
-      expects: description of an item, for messages.
-      prompts: keys of an item that the page of the server asks for one by one ("option A", "option B" fill a list
-        `options`); if empty, it asks for a whole item.
-      text_keys: keys of items that are not repeated in answers.
-      empty: the item of an empty line.
-      line_format: whether a line is usually a text or a JSON object, "text" or "json".
-      default_settings: `task_settings` for folders that do not contain it, such as those of other projects.
-      sequence_names: features that the model reads besides `input_mask`.
     """
 
-    expects: str
+    expects: str  # description of an item, for messages
+    # Keys of an item that the page of the server asks for one by one ("option A", "option B" fill a list `options`); if
+    # empty, it asks for a whole item.
     prompts: tuple[str, ...] = ()
+    # Keys of items that are not repeated in answers.
     text_keys: tuple[str, ...] = (
         *("text", "text_a", "text_b", "question", "context", "article", "options"),
     )
-    empty: Item = ""
-    line_format: str = "text"
-    default_settings: Mapping[str, Any] = {}
-    sequence_names: tuple[str, ...] = ("input_ids", "segment_ids")
+    empty: Item = ""  # the item of an empty line
+    line_format: str = "text"  # whether a line is usually a text or a JSON object, "text" or "json"
+    default_settings: Mapping[str, Any] = {}  # for folders without `task_settings`, as of others
+    sequence_names: tuple[str, ...] = ("input_ids", "segment_ids")  # read besides `input_mask`
 
     def __init__(
         self,

@@ -25,26 +25,19 @@ _SECONDS_ALONE = 2.0
 
 
 class Source(abc.ABC):
-    """The data of a task.
-
-    Attributes:
-      labels: names of the model's outputs; empty until they are known.
-      initial_labels: those of the head of the initial model; they are kept if a new file has no others.
-      label_columns: columns of the true labels, for the losses.
-      feature_function: the function of `featuriser`, and the class of its settings: the tokenizer and fields of
-        `config`.
-      texts: setting that cuts texts -> what these texts are called, in the plural.
-      is_multi_label: whether an example has any number of labels, instead of exactly one.
-    """
+    """The data of a task."""
 
     task_name: str
-    labels: tuple[str, ...] = ()
-    initial_labels: tuple[str, ...] = ()
-    label_columns: tuple[str, ...] = ("label_ids",)
+    labels: tuple[str, ...] = ()  # names of the model's outputs; empty until they are known
+    initial_labels: tuple[str, ...] = ()  # of the initial model; kept if a new file has no others
+    label_columns: tuple[str, ...] = ("label_ids",)  # of the true labels, for the losses
+    # The function of `featuriser`, and the class of its settings: the tokenizer and fields of `config`.
     feature_function: tuple[Callable, type]
     sequence_names: tuple[str, ...] = ("input_ids", "segment_ids")
-    texts: Mapping[str, str] = {"max_seq_length": "texts"}
-    is_multi_label: bool = False
+    texts: Mapping[str, str] = {
+        "max_seq_length": "texts"
+    }  # setting that cuts -> name of what it cuts
+    is_multi_label: bool = False  # whether an example has any number of labels
 
     def __init__(self, config: FineTuningConfig):
         self.config = config

@@ -129,8 +129,6 @@ class RunFolder:
         path = self.file(name)
         return files.read_json(path) if files.exists(path) else {}
 
-    # --- Logs ---
-
     def append_metrics(self, name: str, values: Mapping) -> None:
         """Appends a line to a log."""
         if self.is_chief:

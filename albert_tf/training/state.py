@@ -74,35 +74,22 @@ def ratio_names(task: Task, model, data: Data) -> list[str]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunState:
-    """All objects of a run.
-
-    Attributes:
-      run_config: folder, batches, devices, intervals; without None where the task determines the value.
-      optimizer_config: optimizer and schedule; without None.
-      global_step: int64 scalar variable, the number of training steps that the model has seen.
-      accumulators: losses and metrics since the last line of the log; empty without training.
-      optimizer: ours, or a LossScaleOptimizer around it; None without training.
-      clock: the time used of --train_minutes; None if steps decide.
-      checkpoints: saves and restores model, global_step, accumulators, optimizer and clock.
-      majority: for each metric, its value if the most frequent answer is always given.
-      first_step: the global step at the start of this process.
-      started: time.monotonic() at the start.
-    """
+    """All objects of a run."""
 
     task: Task
-    run_config: RunConfig
-    optimizer_config: OptimizerConfig
+    run_config: RunConfig  # without None where the task determines the value
+    optimizer_config: OptimizerConfig  # without None
     strategy: tf.distribute.Strategy
     folder: RunFolder
     model: Any
-    global_step: tf.Variable
-    accumulators: Accumulators
-    optimizer: Any = None
-    clock: Clock | None = None
-    checkpoints: Checkpoints
-    majority: Mapping[str, float]
-    first_step: int
-    started: float
+    global_step: tf.Variable  # int64 scalar, the number of training steps that the model has seen
+    accumulators: Accumulators  # since the last line of the log; empty without training
+    optimizer: Any = None  # ours, or a LossScaleOptimizer around it; None without training
+    clock: Clock | None = None  # the time used of --train_minutes; None if steps decide
+    checkpoints: Checkpoints  # of model, global_step, accumulators, optimizer and clock
+    majority: Mapping[str, float]  # each metric if the most frequent answer is always given
+    first_step: int  # the global step at the start of this process
+    started: float  # time.monotonic() at the start
     interruption: Interruption = dataclasses.field(default_factory=Interruption)
 
     @property

@@ -27,8 +27,6 @@ from albert_tf.training.state import (
 )
 from albert_tf.training.task import Features, Predictions, Task
 
-# --- Training ---
-
 
 class Trainer(orbit.StandardTrainer):
     """The training step of a run, with its data; `make_dataset` makes other global batches than those of the task."""
@@ -146,9 +144,6 @@ class Trainer(orbit.StandardTrainer):
         return tf.add_n(
             [ratio.sum / (counts[name] + epsilons.get(name, 0.0)) for name, ratio in ratios.items()]
         )
-
-
-# --- Evaluation ---
 
 
 class Evaluator(orbit.StandardEvaluator):

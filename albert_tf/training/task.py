@@ -26,25 +26,17 @@ Files = Mapping[str, str | bytes]
 
 
 class Task(abc.ABC):
-    """A task: its data, model, losses, metrics and files.
+    """A task: its data, model, losses, metrics and files."""
 
-    Attributes:
-      model_config: sizes of the model, after the data and the initial checkpoint were read.
-      best_metric: metric maximized by the best checkpoint.
-      shown_metrics: metrics in the printed line of an evaluation; empty shows all.
-      keeps: "last" or "best": the checkpoint that is finally evaluated, used for predictions and saved as the model.
-      loss_epsilons: added to the count that a loss is divided by; 0 for a loss without an entry.
-      layer_weights: the weights of the losses of `other_layers` (see `step_inputs`); the last layer has the rest to 1.
-    """
-
-    model_config: AlbertConfig
+    model_config: AlbertConfig  # after the data and the initial checkpoint were read
     train_data: Data | None = None
     eval_data: Data | None = None
     predict_data: Data | None = None
-    best_metric: str
-    shown_metrics: tuple[str, ...] = ()
-    keeps: str = "last"
-    loss_epsilons: Mapping[str, float] = {}
+    best_metric: str  # maximized by the best checkpoint
+    shown_metrics: tuple[str, ...] = ()  # in the printed line of an evaluation; empty shows all
+    keeps: str = "last"  # or "best": the checkpoint that is evaluated and saved as the model
+    loss_epsilons: Mapping[str, float] = {}  # added to the counts that losses are divided by
+    # Weights of the losses of `other_layers` (`step_inputs`); the last layer has the rest to 1.
     layer_weights: Sequence[float] = ()
 
     @property

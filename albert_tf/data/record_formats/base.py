@@ -53,8 +53,6 @@ class RecordFormat(abc.ABC):
     help: str
     masking: tuple[str, ...] = ("static",)
 
-    # --- Writing ---
-
     def rows(
         self, lengths: np.ndarray, max_seq_length: int, seed: np.uint64
     ) -> tuple[np.ndarray, np.ndarray]:
@@ -95,8 +93,6 @@ class RecordFormat(abc.ABC):
         self, sequences: Sequences, masked: Masked | None, per_row: np.ndarray, rule: MaskingRule
     ) -> RecordBatch:
         """The features of records; for the arguments see `encode`. `masked` is None with --masking=dynamic."""
-
-    # --- Reading ---
 
     @abc.abstractmethod
     def schema(self, metadata: Metadata) -> Schema:

@@ -131,9 +131,6 @@ def _sums_of_rows(values: np.ndarray, per_row: np.ndarray) -> np.ndarray:
     return np.add.reduceat(values, np.cumsum([0, *per_row[:-1]]))
 
 
-# --- Reading ---
-
-
 def _dynamic_parser(
     metadata: Metadata, seed: int, row_length: int, slots: int, num_examples: int
 ) -> Parser:

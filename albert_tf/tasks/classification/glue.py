@@ -22,28 +22,19 @@ _GROUPS = {"": "", "matched": "-m", "mismatched": "-mm"}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GlueTask:
-    """A task of GLUE: its files, labels and metrics.
-
-    Attributes:
-      labels: the labels in the order of a model's outputs; empty for a regression.
-      files: split -> group -> file name; the group is "" if the split is one file.
-      text_columns: names of one column with text, or of two.
-      id_column: name of the column with ids; the examples of files without it are numbered from 0.
-      columns_without_header: names of the columns of training and development files that have no header.
-      skips_broken_rows: whether rows without a label are skipped, as the original does: a line break inside a text has
-        broken them.
-      metrics: names in `tasks.metrics.METRICS`; the first is the metric of the paper's tables.
-    """
+    """A task of GLUE: its files, labels and metrics."""
 
     name: str
-    labels: tuple[str, ...] = ("0", "1")
+    labels: tuple[str, ...] = ("0", "1")  # in the order of a model's outputs; none for scores
+    # Split -> group -> file name; the group is "" if the split is one file.
     files: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=lambda: _ONE_FILE)
-    text_columns: tuple[str, ...] = ("sentence1", "sentence2")
+    text_columns: tuple[str, ...] = ("sentence1", "sentence2")  # of one text or two
     label_column: str = "label"
-    id_column: str = "index"
-    columns_without_header: tuple[str, ...] = ()
+    id_column: str = "index"  # without it, examples are numbered from 0
+    columns_without_header: tuple[str, ...] = ()  # of training and development files
+    # Whether rows without a label are skipped, as in the original: a line break inside a text has broken them.
     skips_broken_rows: bool = False
-    metrics: tuple[str, ...] = ("accuracy",)
+    metrics: tuple[str, ...] = ("accuracy",)  # in `tasks.metrics.METRICS`; first that of the paper
 
     @property
     def folder(self) -> str:
@@ -127,9 +118,6 @@ def find_task(name: str) -> GlueTask | None:
     return {task_key(task.name): task for task in _TASKS}.get(task_key(name))
 
 
-# --- Files -> examples ---
-
-
 def read_glue(task: GlueTask, data_dir: str, split: str) -> list[TextExample]:
     """The examples of a split, in the order of its files; those of the test split have no label.
 
@@ -196,9 +184,6 @@ def read_glue_file(
         raise UserError(f"{source}: contains no rows with enough columns")
     check_texts(examples, task.text_columns, source)
     return examples
-
-
-# --- Answers -> the files of the leaderboard ---
 
 
 def submission_tsv(

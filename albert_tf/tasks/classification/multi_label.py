@@ -40,9 +40,6 @@ def scores(probabilities: np.ndarray, truths: np.ndarray) -> dict[str, float]:
     return {**average_precisions(probabilities, truths), **f1}
 
 
-# --- Weights of labels ---
-
-
 def balanced_weights(truths: np.ndarray, num_labels: int, *, is_multi_label: bool) -> np.ndarray:
     """Weights that compensate for the frequencies of the labels, float32 [C]; 1 for a label that no example has.
 

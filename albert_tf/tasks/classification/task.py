@@ -74,8 +74,6 @@ class ClassificationTask(TextTask, LabelTask):
             self.metric_names = config.metric_names
         self.best_metric = self.metric_names[0]
 
-    # --- Training ---
-
     def loss_counts(self, features: Features) -> Mapping[str, tf.Tensor]:
         """The number of examples, or the sum of the weights of their labels."""
         return {"label_loss": tf.reduce_sum(self._loss_weights(features))}
@@ -100,8 +98,6 @@ class ClassificationTask(TextTask, LabelTask):
         if self.is_regression:
             return {"scores": outputs["logits"]}
         return super().predictions(outputs, features)
-
-    # --- Results ---
 
     def _answers(self, predictions: Predictions, split: str = "eval") -> np.ndarray:
         """Scores, float [examples], or indices of labels, int [examples]."""
@@ -177,8 +173,6 @@ class MultiLabelTask(TextTask):
                 reason = f"={config.separator} is in the label {label!r}; choose another"
                 config.refuse("label_separator", reason)
 
-    # --- Training ---
-
     def loss_counts(self, features: Features) -> Mapping[str, tf.Tensor]:
         """The number of decisions: examples times labels."""
         return {"label_loss": tf.reduce_sum(example_weights(features)) * len(self.labels)}
@@ -200,8 +194,6 @@ class MultiLabelTask(TextTask):
         """The probability of each label, [B, C]."""
         return {"probabilities": tf.sigmoid(outputs["logits"])}
 
-    # --- Results ---
-
     def _evaluated(self, predictions: Predictions) -> tuple[np.ndarray, np.ndarray]:
         """Probabilities and truths of the development data, [examples, C]; probabilities of a diverged model are 0."""
         probabilities = np.nan_to_num(self._values(predictions, "probabilities", "eval"))
@@ -218,8 +210,6 @@ class MultiLabelTask(TextTask):
         truths = self._labels("eval", "label_sets")
         frequencies = np.broadcast_to(truths.mean(axis=0), truths.shape)
         return multi_label.average_precisions(frequencies, truths)
-
-    # --- Files ---
 
     def evaluation_files(self, predictions: Predictions) -> Files:
         """A table by label with the worst errors, and the raw predictions."""

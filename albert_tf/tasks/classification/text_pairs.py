@@ -14,22 +14,14 @@ from albert_tf.text.tokenizer import Tokenizer
 
 @dataclasses.dataclass(frozen=True)
 class TextExample:
-    """One text or two with a label or a score.
-
-    Attributes:
-      text_b: the second text, or None if the task has one text.
-      label: index of its label (int), its score (float), for several labels a tuple with 1 or 0 for each label of the
-        task, or None if it has none of these.
-      group: the part of the data to which it belongs, such as "matched"; "" if there is only one part.
-      row: where it is in the file, for messages, such as "row 3 (line 4)".
-    """
+    """One text or two with a label or a score."""
 
     id: str
     text_a: str
-    text_b: str | None = None
-    label: Any = None
-    group: str = ""
-    row: str = ""
+    text_b: str | None = None  # None if the task has one text
+    label: Any = None  # int, float, a tuple with 1 or 0 for each of several labels, or None
+    group: str = ""  # part of the data, such as "matched", if there are several
+    row: str = ""  # where it is in the file, for messages, such as "row 3 (line 4)"
 
     @classmethod
     def of_texts(cls, id: str, texts: Sequence[str], **fields: Any) -> "TextExample":

@@ -15,8 +15,6 @@ from albert_tf.tasks.classification.text_pairs import TextExample
 if TYPE_CHECKING:
     import pandas
 
-# --- Labels and scores ---
-
 
 def label_name(word: str) -> str:
     """The name of a label: formats and libraries write the same bool or whole number in several ways.
@@ -85,9 +83,6 @@ def as_list(field: Cell, place: str) -> Cell:
     if text.startswith("["):
         raise UserError(f"{place}: expected a list of Python or JSON, got {text[:80]!r}")
     return field
-
-
-# --- A task of the user's own ---
 
 
 def read_rows(path: str, flag: str) -> "pandas.DataFrame":

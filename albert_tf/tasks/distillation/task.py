@@ -83,8 +83,6 @@ class DistillationTask(Task):
         self.eval_data = self._read("eval_file") if run.do_eval and config.eval_file else None
         self._variances: dict[str, list[float]] = {}  # by the use of the texts: train, eval
 
-    # --- Text ---
-
     def _vocabulary(self) -> Tokenizer:
         """The teacher's vocabulary, which must be the student's."""
         own, other = self._weights, self._teacher
@@ -127,8 +125,6 @@ class DistillationTask(Task):
             "text": {"examples": len(text.table), "tokens": int(text.table.row_splits[-1])},
         }
 
-    # --- Model ---
-
     def build_model(self, *, dtype: str, recompute_activations: bool, seed: int) -> ModelWithHead:
         """The student with the values of --init_checkpoint; it also calls the teacher."""
         base = MODEL_CLASSES[self._weights.model_class]
@@ -158,8 +154,6 @@ class DistillationTask(Task):
         texts = {"train": train.table, "eval": held_out.table}
         self._variances = {use: _variances(states, table) for use, table in texts.items()}
         return model
-
-    # --- Losses ---
 
     def loss_counts(self, features: Features) -> Mapping[str, tf.Tensor]:
         """Number of tokens, and of texts."""
@@ -214,8 +208,6 @@ class DistillationTask(Task):
             "vector_cosine": float(predictions["cosine"].mean()),
             **{f"error_{layer}": float(error) for layer, error in enumerate(errors_Z)},
         }
-
-    # --- Results ---
 
     def vocabulary_files(self) -> Files:
         """See `Task`."""

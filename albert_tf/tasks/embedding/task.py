@@ -39,8 +39,6 @@ class EmbeddingTask(FineTuningTask):
             text_ids = self.tables["train"].columns["text_ids"].astype(np.int64)
             self._known = tf.constant(np.unique(np.concatenate(pair_keys(text_ids))))
 
-    # --- Model ---
-
     def _has_head(self) -> bool:
         """Whether the weights need no new projection; without a projection, any encoder embeds."""
         if not self._weights:
@@ -66,8 +64,6 @@ class EmbeddingTask(FineTuningTask):
         model = super().build_model(**settings)
         model.cuts_padding = device.target_device() == "CPU" and self.run.jit_compile != "on"
         return model
-
-    # --- Training ---
 
     def loss_counts(self, features: Features) -> Mapping[str, tf.Tensor]:
         """The number of examples."""
@@ -130,8 +126,6 @@ class EmbeddingTask(FineTuningTask):
     def predictions(self, outputs: Outputs, features: Features) -> Mapping[str, tf.Tensor]:
         """The vectors, [B, D] or [B, C, D]."""
         return {"embeddings": outputs["embedding"]}
-
-    # --- Results ---
 
     def evaluate(self, predictions: Predictions) -> Mapping[str, float]:
         """Correlations with scores, accuracy on triplets, or metrics of retrieval."""

@@ -39,21 +39,14 @@ _NO_LOG_PROB = -1e6  # for the empty answer to a question without candidates
 
 @dataclasses.dataclass(frozen=True)
 class Spans:
-    """Candidate answers, question by question, each question's best first.
+    """Candidate answers, question by question, each question's best first."""
 
-    Attributes:
-      question: index of the question, int32 [spans].
-      start_chars, end_chars: range of characters in the context, end exclusive, int32 [spans].
-      start_log_probs, end_log_probs: the model's scores of start and end, float64 [spans]; their sum is the score.
-      null_odds: float64 [questions] for SQuAD 2.0, otherwise [0].
-    """
-
-    question: np.ndarray
-    start_chars: np.ndarray
+    question: np.ndarray  # int32 [spans], index of the question
+    start_chars: np.ndarray  # int32 [spans], range of characters in the context, end exclusive
     end_chars: np.ndarray
-    start_log_probs: np.ndarray
+    start_log_probs: np.ndarray  # float64 [spans], the model's scores of start and end
     end_log_probs: np.ndarray
-    null_odds: np.ndarray
+    null_odds: np.ndarray  # float64 [questions] for SQuAD 2.0, otherwise [0]
 
     @property
     def scores(self) -> np.ndarray:
@@ -175,19 +168,12 @@ def _valid_spans(
 
 
 class Answer(NamedTuple):
-    """One of a question's best answers.
+    """One of a question's best answers; `text` is empty without candidates."""
 
-    Attributes:
-      text: the context's characters from `start_char` up to, but not including, `end_char`; empty without candidates.
-      start_log_prob, end_log_prob: the model's scores of its start and end.
-      probability: share of exp(score) among the answers listed with it.
-      start_char, end_char: its range of characters in the context, end exclusive.
-    """
-
-    text: str
-    start_log_prob: float
+    text: str  # of the context's characters from `start_char` to before `end_char`
+    start_log_prob: float  # the model's scores of start and end
     end_log_prob: float
-    probability: float
+    probability: float  # share of exp(score) among the answers listed with it
     start_char: int
     end_char: int
 

@@ -13,19 +13,13 @@ from albert_tf.data.tables import has_lists, read_table
 
 @dataclasses.dataclass(frozen=True)
 class SquadQuestion:
-    """A question with its context.
-
-    Attributes:
-      answers: for each reference answer its text and its first character in the context; empty if the question is
-        impossible or the answers were not read.
-      is_impossible: whether the context does not answer the question (SQuAD 2.0).
-    """
+    """A question with its context."""
 
     id: str
     question: str
     context: str
-    answers: tuple[tuple[str, int], ...] = ()
-    is_impossible: bool = False
+    answers: tuple[tuple[str, int], ...] = ()  # text and first character of each, if any were read
+    is_impossible: bool = False  # whether the context does not answer it (SQuAD 2.0)
 
 
 def read_squad(

@@ -41,8 +41,6 @@ class SquadTask(FineTuningTask):
             split: [question for _, question in items] for split, items in self.items.items()
         }
 
-    # --- Training ---
-
     def loss_counts(self, features: Features) -> Mapping[str, tf.Tensor]:
         """The number of windows."""
         count = tf.reduce_sum(example_weights(features))
@@ -76,8 +74,6 @@ class SquadTask(FineTuningTask):
         names = squad_answers.V2_OUTPUTS if self.has_null else squad_answers.V1_OUTPUTS
         return {name: outputs[name] for name in names}
 
-    # --- Answers ---
-
     def _answers(self, predictions: Predictions, split: str) -> Answers:
         """Each question's best answers and null odds."""
         config, questions = self.config, self.questions[split]
@@ -99,8 +95,6 @@ class SquadTask(FineTuningTask):
         if not self.has_null:
             return squad_answers.score_v1(questions, best)
         return squad_answers.ScoresV2(questions, best, answers.null_odds_by_id()).results()
-
-    # --- Files ---
 
     def evaluation_files(self, predictions: Predictions) -> Files:
         """The answers for the development file, and the best threshold."""

@@ -22,23 +22,17 @@ from albert_tf.tasks.tagging.settings import BARE, FIRST, LAST, PREFIXED, WORDS
 
 _DOCUMENT = "-DOCSTART-"
 _BLANKS = " \t\r\v\f"
-_PART_OF_CONLLU = re.compile(
-    r"[0-9]+[-.][0-9]+"
-)  # a line for several words, or for a word that is not there
+# A line for several words, or for a word that is not there.
+_PART_OF_CONLLU = re.compile(r"[0-9]+[-.][0-9]+")
 
 
 @dataclasses.dataclass(frozen=True)
 class Sentence:
-    """Words, and a tag for each of them.
-
-    Attributes:
-      tags: indices of the words' labels; None without tags.
-      row: number of its first word's line, counted from 1, or where it is in a table; 0 if it is in no file.
-    """
+    """Words, and a tag for each of them."""
 
     words: tuple[str, ...]
-    tags: tuple[int, ...] | None = None
-    row: int | str = 0
+    tags: tuple[int, ...] | None = None  # indices of labels
+    row: int | str = 0  # number of the first word's line, from 1 on, or where it is in a table
 
     def place(self, word: int = 0) -> str:
         """Where a word is in the file, for messages."""

@@ -51,8 +51,6 @@ class TaggingTask(FineTuningTask):
             model.head.output_bias.assign(np.log(counts / counts.sum()))
         return model
 
-    # --- Training ---
-
     def loss_counts(self, features: Features) -> Mapping[str, tf.Tensor]:
         """The number of words."""
         return {"tag_loss": tf.reduce_sum(_word_weights(features))}
@@ -67,8 +65,6 @@ class TaggingTask(FineTuningTask):
         """Probabilities [B, L, C]; NaN in the padding."""
         is_token = features["input_mask"][:, :, None] == 1
         return {"probabilities": tf.where(is_token, tf.nn.softmax(outputs["logits"]), np.nan)}
-
-    # --- Results ---
 
     def _tags(self, predictions: Predictions, split: str) -> list[list[str]]:
         """The predicted tags of each sentence."""
@@ -94,8 +90,6 @@ class TaggingTask(FineTuningTask):
         types = [name for name in rows if not name.endswith(" avg")]
         of_types = {f"f1_{name}": rows[name]["f1-score"] for name in types}
         return {**results, "macro_f1": macro.get("f1-score", 0.0), **of_types}
-
-    # --- Files ---
 
     def evaluation_files(self, predictions: Predictions) -> Files:
         """The words with true and predicted tags, and the raw predictions."""

@@ -146,9 +146,6 @@ def word_labels(
     return np.split(best, begins[1:]), np.split(certainty, begins[1:])
 
 
-# --- Words of a text ---
-
-
 def _is_punctuation(char: str) -> bool:
     # Code points above are ideographs or have no glyph.
     return char < "\U00020000" and unicodedata.category(char)[0] in "PS" and char not in "@#"
