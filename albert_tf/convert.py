@@ -36,15 +36,9 @@ def main(settings: ConvertSettings) -> None:
     from albert_tf.serving import predictors
 
     settings.register_task()
-    existing = [
-        name
-        for name in ("config.json", "albert_config.json")
-        if files.exists(f"{settings.output_dir}/{name}")
-    ]
-    if existing:
-        raise UserError(
-            f"--output_dir={settings.output_dir}: contains a model already ({existing[0]})"
-        )
+    names = ("config.json", "albert_config.json")
+    if any(files.exists(f"{settings.output_dir}/{name}") for name in names):
+        raise UserError(f"--output_dir={settings.output_dir}: contains a model already")
     weights = pretrained.read_weights(settings.model, settings.num_hidden_layers)
     model, report = pretrained.build_model(weights)
     print(report.describe(weights.source))
@@ -69,10 +63,4 @@ def main(settings: ConvertSettings) -> None:
     )
 
 
-def run() -> None:
-    """Runs the program with the flags of the command line; ends the process."""
-    flags.run(main, ConvertSettings, description=__doc__, positional=("model",))
-
-
-if __name__ == "__main__":
-    run()
+run = flags.program(main, ConvertSettings, description=__doc__, positional=("model",))

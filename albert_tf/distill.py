@@ -28,11 +28,10 @@ def main(
     loop.run(lambda: DistillationTask(distillation, run), run, optimizer)
 
 
-def run() -> None:
-    """Runs the program with the flags of the command line; ends the process."""
-    classes = DistillationRunConfig, DistillationOptimizerConfig, DistillationConfig
-    flags.run(main, *classes, description=__doc__)
-
-
-if __name__ == "__main__":
-    run()
+run = flags.program(
+    main,
+    DistillationRunConfig,
+    DistillationOptimizerConfig,
+    DistillationConfig,
+    description=__doc__,
+)

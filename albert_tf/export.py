@@ -116,9 +116,8 @@ def main(settings: ExportSettings) -> str:
         another = "--output_dir" if file else "--version or --output_dir"
         raise UserError(f"{path}: is there already; give another {another}, or --overwrite")
     weights = pretrained.read_weights(settings.model, settings.num_hidden_layers)
-    weights = dataclasses.replace(
-        weights, vocabulary=settings.vocabulary_file or weights.vocabulary
-    )
+    vocabulary = settings.vocabulary_file or weights.vocabulary
+    weights = dataclasses.replace(weights, vocabulary=vocabulary)
     if settings.do_lower_case is not None:
         weights = dataclasses.replace(weights, do_lower_case=settings.do_lower_case)
     task = predictors.task_settings_of(weights, settings.max_seq_length)
@@ -230,10 +229,4 @@ def _write_files(
     print(f"{path}: {source.weights.model_class}, {sizes}, length {length}")
 
 
-def run() -> None:
-    """Runs the program with the flags of the command line; ends the process."""
-    flags.run(main, ExportSettings, description=__doc__, positional=("model",))
-
-
-if __name__ == "__main__":
-    run()
+run = flags.program(main, ExportSettings, description=__doc__, positional=("model",))

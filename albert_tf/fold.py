@@ -128,12 +128,13 @@ def layer_errors(weights, model, tokenizer, texts: Sequence[str]) -> list[tuple[
     import numpy as np
 
     from albert_tf.formats import folding, pretrained
-    from albert_tf.tasks.embedding.source import GroupSettings, TextGroup, make_group_features
+    from albert_tf.tasks.classification.text_pairs import PairSettings
+    from albert_tf.tasks.embedding.source import TextGroup, make_group_features
 
     teacher, _ = pretrained.build_model(weights)
     length = min(128, weights.config.max_position_embeddings)
     groups = [TextGroup("", (text,)) for text in texts]
-    table = make_group_features(GroupSettings(tokenizer, length), groups)
+    table = make_group_features(PairSettings(tokenizer, length), groups)
     rows, names = np.arange(len(table)), ("input_ids", "segment_ids")
     features = table.batch(rows, int(table.lengths.max()), names)
     depths = model.config.num_hidden_layers, weights.config.num_hidden_layers
@@ -165,10 +166,4 @@ def _table_of_errors(errors: Sequence[tuple[int, float]]) -> str:
     return "\n".join(lines)
 
 
-def run() -> None:
-    """Runs the program with the flags of the command line; ends the process."""
-    flags.run(main, FoldSettings, description=__doc__, positional=("model",))
-
-
-if __name__ == "__main__":
-    run()
+run = flags.program(main, FoldSettings, description=__doc__, positional=("model",))

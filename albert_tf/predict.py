@@ -230,10 +230,4 @@ def parse(line: str, input_format: str) -> "Item":
     return files.parse_json(line, "not JSON", object) if input_format == "json" else line
 
 
-def run() -> None:
-    """Runs the program with the flags of the command line; ends the process."""
-    flags.run(main, PredictSettings, description=__doc__, positional=("model",))
-
-
-if __name__ == "__main__":
-    run()
+run = flags.program(main, PredictSettings, description=__doc__, positional=("model",))

@@ -20,11 +20,4 @@ def main(run: RunConfig, optimizer: OptimizerConfig, pretraining: PretrainingCon
     loop.run(lambda: PretrainingTask(pretraining, run), run, optimizer)
 
 
-def run() -> None:
-    """Runs the program with the flags of the command line; ends the process."""
-    classes = RunConfig, OptimizerConfig, PretrainingConfig
-    flags.run(main, *classes, description=__doc__)
-
-
-if __name__ == "__main__":
-    run()
+run = flags.program(main, RunConfig, OptimizerConfig, PretrainingConfig, description=__doc__)

@@ -33,10 +33,4 @@ def main(settings: AnswerSettings) -> None:
     answer_lines(scorer, settings.batch_size, settings.input_format)
 
 
-def run() -> None:
-    """Runs the program with the flags of the command line; ends the process."""
-    flags.run(main, AnswerSettings, description=__doc__, positional=("model",))
-
-
-if __name__ == "__main__":
-    run()
+run = flags.program(main, AnswerSettings, description=__doc__, positional=("model",))

@@ -55,10 +55,4 @@ def main(settings: SearchSettings) -> None:
     answer_lines(search, settings.batch_size, settings.input_format)
 
 
-def run() -> None:
-    """Runs the program with the flags of the command line; ends the process."""
-    flags.run(main, SearchSettings, description=__doc__, positional=("model",))
-
-
-if __name__ == "__main__":
-    run()
+run = flags.program(main, SearchSettings, description=__doc__, positional=("model",))

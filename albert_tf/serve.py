@@ -54,10 +54,6 @@ def main(limits: LimitSettings, settings: ServeSettings) -> None:
     uvicorn.Server(config).run(sockets=[listening])
 
 
-def run() -> None:
-    """Runs the program."""
-    flags.run(main, LimitSettings, ServeSettings, description=__doc__, positional=("model", "port"))
-
-
-if __name__ == "__main__":
-    run()
+run = flags.program(
+    main, LimitSettings, ServeSettings, description=__doc__, positional=("model", "port")
+)

@@ -37,7 +37,7 @@ def test_conversion_to_tf1_and_back_keeps_weights_and_vocabulary(tiny_pretrained
 def test_another_model_is_not_overwritten(tmp_path):
     save_pretrained(AlbertForPreTraining(TINY, seed=1), tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    with pytest.raises(UserError, match=r"contains a model already \(config.json\)"):
+    with pytest.raises(UserError, match=r"contains a model already"):
         convert.main(settings(tmp_path, tmp_path))
     assert {name: (tmp_path / name).read_bytes() for name in before} == before
 

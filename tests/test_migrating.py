@@ -44,7 +44,7 @@ ORIGINAL = {
         do_lower_case dropout_prob max_seq_length max_qa_length num_keep_checkpoint high_only middle_only do_train
         do_eval do_predict train_batch_size eval_batch_size predict_batch_size learning_rate train_step warmup_step
         save_checkpoints_steps iterations_per_loop use_tpu tpu_name tpu_zone gcp_project master num_tpu_cores""",
-    "-m albert_tf.export": "albert_directory checkpoint_name do_lower_case use_einsum export_path",
+    "-m albert_tf.command export": "albert_directory checkpoint_name do_lower_case use_einsum export_path",
 }
 
 

@@ -398,7 +398,14 @@ def test_the_command_answers_standard_input_in_utf8(tiny_pretrained):
         + b'{"text": "anna [MASK]", "id": "\xc3\xa9"}\n"bert met carl .\\tdora left ."\n'
     )
     process = subprocess.run(
-        [sys.executable, "-m", "albert_tf.predict", str(tiny_pretrained), "--input_format=json"],
+        [
+            sys.executable,
+            "-m",
+            "albert_tf.command",
+            "predict",
+            str(tiny_pretrained),
+            "--input_format=json",
+        ],
         input=given + b"na\xefve\n",
         capture_output=True,
         cwd=ROOT,

@@ -78,6 +78,13 @@ def run(
         os._exit(SIGNAL_STATUS + getattr(error, "number", signal.SIGINT))
 
 
+def program(
+    main: Callable[..., None], *settings_classes: type[Settings], **options: Any
+) -> Callable[[], None]:
+    """The function that runs a program; for the arguments see `run`."""
+    return lambda: run(main, *settings_classes, **options)
+
+
 def parse(
     settings_classes: Sequence[type[Settings]],
     argv: Sequence[str],

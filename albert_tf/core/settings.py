@@ -122,7 +122,5 @@ class Settings:
 
 def value_type(field: dataclasses.Field) -> Any:
     """The type of a field's values; for `int | None` it is int."""
-    is_optional = isinstance(field.type, types.UnionType) and types.NoneType in typing.get_args(
-        field.type
-    )
+    is_optional = types.NoneType in typing.get_args(field.type)
     return typing.get_args(field.type)[0] if is_optional else field.type

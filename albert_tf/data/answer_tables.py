@@ -51,9 +51,7 @@ def answer_table(
     own = frame.set_axis(taken, axis=1).reset_index(drop=True)
     if ending == ".jsonl":
         lines = [
-            json.dumps(
-                _plain(given | {columns[name]: row[name] for name in row}), ensure_ascii=False
-            )
+            json.dumps(_plain(given | {columns[key]: row[key] for key in row}), ensure_ascii=False)
             for given, row in zip(own.to_dict("records"), rows, strict=True)
         ]
         return "\n".join([*lines, ""]).encode("utf-8", "surrogatepass")

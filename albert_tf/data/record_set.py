@@ -14,14 +14,7 @@ from google.protobuf.message import DecodeError
 
 from albert_tf.core import files as file_system
 from albert_tf.core.errors import UserError, first_line
-from albert_tf.data.record_formats import FORMATS, RecordFormat, name_of
-from albert_tf.data.record_formats.base import (
-    METADATA_FILE,
-    Metadata,
-    Schema,
-    add_counts,
-    mask_settings,
-)
+from albert_tf.data.record_formats import FORMATS, RecordFormat, base, name_of
 from albert_tf.data.record_formats.full import pretraining_schema
 
 _FILES_EXAMINED_TOGETHER = 16
@@ -34,7 +27,7 @@ class RecordSet:
     files: tuple[str, ...]  # paths
     counts: tuple[int, ...]  # number of records in each file
     num_examples: int  # in all files
-    metadata: Metadata  # content of metadata.json; empty for files made by the original's script
+    metadata: base.Metadata  # of metadata.json; empty for files made by the original's script
 
     @property
     def num_records(self) -> int:
@@ -47,7 +40,7 @@ class RecordSet:
         return FORMATS[name_of(self.metadata)]
 
     @property
-    def schema(self) -> Schema:
+    def schema(self) -> base.Schema:
         """The features of pretraining records, as they are parsed."""
         return self.format.schema(self.metadata)
 
@@ -65,7 +58,7 @@ def find_pretraining_records(patterns: str, flag: str) -> RecordSet:
     if missing := [name for name in pretraining_schema(0, 0) if name not in features]:
         raise UserError(
             f"--{flag}: {record_set.files[0]} has no feature {missing[0]!r}: no pretraining records, or the"
-            f" {METADATA_FILE} that was written with them is missing"
+            f" {base.METADATA_FILE} that was written with them is missing"
         )
     lengths = {
         "max_seq_length": len(features["input_ids"].int64_list.value),
@@ -106,7 +99,7 @@ def find_records(patterns: str, flag: str) -> RecordSet:
 def _expand(pattern: str) -> list[str]:
     """The files of a pattern; those of a folder are the ones that its metadata.json lists."""
     if file_system.is_folder(pattern):
-        path = os.path.join(pattern, METADATA_FILE)
+        path = os.path.join(pattern, base.METADATA_FILE)
         if file_system.exists(path):
             shards = file_system.read_json(path).get("shards", ())
             return [os.path.join(pattern, shard["file"]) for shard in shards]
@@ -116,16 +109,16 @@ def _expand(pattern: str) -> list[str]:
     return [path for path in paths if not os.path.basename(path).startswith(".")]
 
 
-def _read_metadata(folder: str, flag: str) -> Metadata:
+def _read_metadata(folder: str, flag: str) -> base.Metadata:
     """The metadata of a folder; empty if it has none."""
-    path = os.path.join(folder, METADATA_FILE)
+    path = os.path.join(folder, base.METADATA_FILE)
     metadata = file_system.read_json(path) if file_system.exists(path) else {}
     if (name := name_of(metadata)) not in FORMATS:
         raise UserError(f"--{flag}: {path}: unknown record_format {name!r}; make them again")
     return metadata
 
 
-def _common_metadata(folders: Sequence[Metadata], flag: str) -> dict[str, Any]:
+def _common_metadata(folders: Sequence[base.Metadata], flag: str) -> dict[str, Any]:
     """The metadata of all folders, which must agree: settings of the first one, counts of all."""
     if len(formats := sorted(set(map(name_of, folders)))) > 1:
         raise UserError(f"--{flag}: {' and '.join(formats)} records are mixed; give one kind")
@@ -133,12 +126,12 @@ def _common_metadata(folders: Sequence[Metadata], flag: str) -> dict[str, Any]:
     keys = ("max_seq_length", "max_predictions_per_seq", "spm_sha256", "sentence_task")
     for other in others:
         same = {key: other.get(key) == first.get(key) for key in keys}
-        same["settings of masks"] = mask_settings(other) == mask_settings(first)
+        same["settings of masks"] = base.mask_settings(other) == base.mask_settings(first)
         if different := [key for key, is_same in same.items() if not is_same]:
             raise UserError(f"--{flag}: its folders were made with different {different[0]}")
     counts: dict[str, Any] = {}
     for metadata in folders:
-        add_counts(counts, metadata.get("counts", {}))
+        base.add_counts(counts, metadata.get("counts", {}))
     return {**first, "counts": counts}
 
 
@@ -155,8 +148,6 @@ def _num_records(flag: str, path: str, shard: Mapping | None) -> int:
             raise UserError(f"--{flag}: {path} {reason}") from None
         return int(counted)
     if status.length != shard["bytes"]:
-        raise UserError(
-            f"--{flag}: {path} has {status.length} bytes, but {METADATA_FILE} lists {shard['bytes']}: truncated or"
-            " changed; copy or make it again"
-        )
+        reason = f"bytes, but {base.METADATA_FILE} lists {shard['bytes']}: truncated or changed"
+        raise UserError(f"--{flag}: {path} has {status.length} {reason}; copy or make it again")
     return shard["records"]

@@ -81,9 +81,8 @@ def read_table(
             frame, lines = _read(name, content, header, fills_short_rows, empty_rows)
             _check_names(frame)
         except (UserError, ValueError, csv.Error, pyarrow.ArrowException) as error:
-            reason = (
-                error if isinstance(error, UserError) else f"cannot be read: {first_line(error)}"
-            )
+            is_known = isinstance(error, UserError)
+            reason = error if is_known else f"cannot be read: {first_line(error)}"
             raise UserError(f"{own}: {reason}") from None
         is_json = _ending(name) in _JSON  # whose rows may lack keys
         if frames and not is_json and {*frame.columns} != {*frames[0].columns}:
@@ -352,9 +351,7 @@ def _json_rows(text: str, empty_rows: bool) -> tuple[list[Any], list[int]]:
         value = files.parse_json(text, "the file", object)
         rows = [value] if is_indented else value
     else:
-        found = [
-            (line, row) for line, row in enumerate(_lines(text), 1) if row.strip() or empty_rows
-        ]
+        found = [pair for pair in enumerate(_lines(text), 1) if pair[1].strip() or empty_rows]
         lines = [line for line, _ in found]
         rows = [files.parse_json(row.strip() or "{}", f"line {line}") for line, row in found]
     for row, values in enumerate(rows, start=1):
@@ -362,9 +359,7 @@ def _json_rows(text: str, empty_rows: bool) -> tuple[list[Any], list[int]]:
             place = f"line {lines[row - 1]}" if lines else f"row {row}"
             raise UserError(f"{place}: expected a JSON object with the columns as keys")
     if len(rows) == 1 and rows[0] and _is_of_columns(rows[0]):
-        raise UserError(
-            f"is one JSON object with all rows, expected an object for each; {_RECORDS}"
-        )
+        raise UserError(f"is one JSON object, expected one for each row; {_RECORDS}")
     return rows, lines
 
 

@@ -64,9 +64,7 @@ class CorpusSettings(Settings):
             self.refuse("eval_fraction", "must be above 0 with --eval_output_file")
         outputs = map(files.real_path, (self.output_file, self.eval_output_file))
         if self.eval_output_file and len(set(outputs)) == 1:
-            self.refuse(
-                "eval_output_file", f"must differ from --output_file, got {self.output_file}"
-            )
+            self.refuse("eval_output_file", "must differ from --output_file")
 
 
 def expand_paths(patterns: str, *, not_among: Sequence[str] = ()) -> list[str]:
@@ -89,9 +87,7 @@ def expand_paths(patterns: str, *, not_among: Sequence[str] = ()) -> list[str]:
     written = {files.real_path(path) for path in not_among if path}
     for path in paths:
         if files.real_path(path) in written:
-            raise UserError(
-                f"--input_file: {path} is both read and written; give another output file"
-            )
+            raise UserError(f"--input_file: {path} is both read and written; write elsewhere")
     return list(dict.fromkeys(paths))
 
 
@@ -202,16 +198,14 @@ class CorpusWriter:
 
     def check_not_empty(self) -> None:
         """Raises a `UserError` if a file would be empty."""
-        if not self.training.documents:
-            all_held_out = (
-                self.held_out.documents and f"all are held out; lower --eval_fraction{_FEW}"
-            )
-            raise UserError(f"no document is left: {all_held_out or 'the input is empty'}")
+        num_documents = self.training.documents
+        if not num_documents:
+            all_held_out = f"all are held out; lower --eval_fraction{_FEW}"
+            reason = all_held_out if self.held_out.documents else "the input is empty"
+            raise UserError(f"no document is left: {reason}")
         if self._settings.eval_fraction and not self.held_out.documents:
-            raise UserError(
-                f"none of {self.training.documents:,} documents is held out; raise --eval_fraction"
-                f" or change --random_seed{_FEW}"
-            )
+            reason = f"is held out; raise --eval_fraction or change --random_seed{_FEW}"
+            raise UserError(f"none of {num_documents:,} documents {reason}")
 
     def summary(self) -> str:
         """One line that says how much was written to which file."""
@@ -233,9 +227,7 @@ def corpus_writer(settings: CorpusSettings) -> Iterator[CorpusWriter]:
 
 def show_progress(description: str, total: int, unit: str) -> tqdm.tqdm:
     """Progress for the programs of this folder, on standard error; a log gets a line every half minute."""
-    tqdm.tqdm.monitor_interval = (
-        0  # no thread: workers are forked only from a single-threaded process
-    )
+    tqdm.tqdm.monitor_interval = 0  # no thread: workers are forked from single-threaded processes
     interval = 0.2 if sys.stderr.isatty() else 30
     values = {"unit": unit, "unit_scale": True, "mininterval": interval}
     return tqdm.tqdm(desc=description, total=total, dynamic_ncols=True, **values)

@@ -58,9 +58,8 @@ class SampleSettings(corpus.CorpusSettings):
 def main(settings: SampleSettings) -> None:
     """Collects the documentation and writes it as a corpus and a task."""
     installed = map(sysconfig.get_path, ("stdlib", "purelib", "platlib"))
-    roots = (
-        settings.input_file.split(",") if settings.input_file else map(os.path.realpath, installed)
-    )
+    given = settings.input_file.split(",") if settings.input_file else []
+    roots = given or map(os.path.realpath, installed)
     modules = sorted(itertools.chain.from_iterable(map(find_modules, dict.fromkeys(roots))))
     if not modules:
         raise UserError(f"--input_file={settings.input_file}: no Python file there")
@@ -146,10 +145,4 @@ def make_task(documents: Mapping[str, Sequence[str]]) -> dict[str, bytes]:
     return {name: ("\n".join(lines[name]) + "\n").encode() for name in lines}
 
 
-def run() -> None:
-    """Runs the program with the flags of the command line; ends the process."""
-    flags.run(main, SampleSettings, description=__doc__)
-
-
-if __name__ == "__main__":
-    run()
+run = flags.program(main, SampleSettings, description=__doc__)

@@ -91,9 +91,7 @@ def split_paragraph(paragraph: str, *, language: str = "en") -> list[str]:
         sentence = text[start:end]
         parts = _CLAUSE.findall(sentence) if _IS_UNMARKED.search(sentence) else [sentence]
         for part in parts:
-            if sentences and not any(
-                map(str.isalnum, part)
-            ):  # the second mark of "?!", or an emoji
+            if sentences and not any(map(str.isalnum, part)):  # the second of "?!", or an emoji
                 sentences[-1] += part
             else:
                 sentences.append(part)

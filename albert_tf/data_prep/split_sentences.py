@@ -24,22 +24,13 @@ from albert_tf.core.errors import UserError
 from albert_tf.core.settings import setting
 from albert_tf.core.workers import Workers, in_chunks
 from albert_tf.data_prep import corpus
-from albert_tf.data_prep.sentences import (
-    ends_as_sentence,
-    is_heading,
-    letter_fraction,
-    line_separator,
-    split_paragraph,
-    starts_in_lower_case,
-)
+from albert_tf.data_prep import sentences as prose
 
 PROGRAM = "split_sentences"
 CHUNK_CHARS = 1_000_000  # text sent to a worker at once
 MAX_SENTENCE_CHARS = 4000  # longer sentences are cut between words
 MAX_DOCUMENT_CHARS = 20_000_000  # longer documents are cut between lines
-MAX_TITLE_WORDS = (
-    5  # in a line of a WikiExtractor page that is a section's title and ends in a full stop
-)
+MAX_TITLE_WORDS = 5  # in a title of a section in WikiExtractor's pages, which ends in a full stop
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -187,9 +178,8 @@ def _read_json_lines(
             raise UserError(f"{path}:{number}: not JSON") from None
         text = record.get(text_field) if isinstance(record, dict) else None
         if not isinstance(text, str):
-            raise UserError(
-                f"{path}:{number}: expected an object with a text {text_field!r}; --text_field names another"
-            )
+            expected = f"an object with a text {text_field!r}; --text_field names another"
+            raise UserError(f"{path}:{number}: expected {expected}")
         yield from text.splitlines()
         yield END_OF_DOCUMENT
 
@@ -237,26 +227,24 @@ def split_document(document: Document, settings: SplitSettings, counts: Counter)
     sentences = []
     for paragraph in document.paragraphs(settings.line_breaks):
         is_title = document.is_page and len(paragraph.split()) <= MAX_TITLE_WORDS
-        if is_heading(paragraph) or (is_title and paragraph.endswith(".")):
+        if prose.is_heading(paragraph) or (is_title and paragraph.endswith(".")):
             texts, is_part = [paragraph], True
         else:
-            texts, is_part = split_paragraph(paragraph, language=settings.language), False
+            texts, is_part = prose.split_paragraph(paragraph, language=settings.language), False
         for text in texts:
-            is_dropped = settings.drop_fragments and (
-                is_part or is_fragment(text, document.is_page)
-            )
+            dropped = settings.drop_fragments and (is_part or is_fragment(text, document.is_page))
             counts["sentences"] += 1
-            counts["fragments"] += is_dropped
-            if not is_dropped:
+            counts["fragments"] += dropped
+            if not dropped:
                 sentences.append(text)
     return sentences
 
 
 def is_fragment(text: str, is_of_page: bool) -> bool:
     """Whether a text is no whole sentence."""
-    if not ends_as_sentence(text) or letter_fraction(text) < _MIN_LETTERS:
+    if not prose.ends_as_sentence(text) or prose.letter_fraction(text) < _MIN_LETTERS:
         return True
-    return is_of_page and (starts_in_lower_case(text) or bool(_GAP.search(text)))
+    return is_of_page and (prose.starts_in_lower_case(text) or bool(_GAP.search(text)))
 
 
 def cut_long(sentences: list[str], counts: Counter) -> list[str]:
@@ -331,7 +319,7 @@ def _without_license(lines: list[str]) -> list[str]:
 def is_hard_wrapped(lines: Iterable[str]) -> bool:
     """Whether lines were broken to a width: except for the last lines of paragraphs, most end inside a sentence."""
     inner_lines = [line for line, following in itertools.pairwise(lines) if line and following]
-    num_open = sum(not ends_as_sentence(line) for line in inner_lines)
+    num_open = sum(not prose.ends_as_sentence(line) for line in inner_lines)
     num_long = sum(len(line) > MAX_WRAPPED_CHARS for line in inner_lines)
     return 0 < len(inner_lines) <= 2 * num_open and 20 * num_long <= len(inner_lines)
 
@@ -341,14 +329,8 @@ def _join_lines(lines: list[str]) -> str:
     text = lines[0]
     for line in lines[1:]:
         is_hyphen = text.endswith("-") and not text.endswith(" -")
-        text += ("" if is_hyphen else line_separator(text, line)) + line
+        text += ("" if is_hyphen else prose.line_separator(text, line)) + line
     return text
 
 
-def run() -> None:
-    """Runs the program with the flags of the command line; ends the process."""
-    flags.run(main, SplitSettings, description=__doc__)
-
-
-if __name__ == "__main__":
-    run()
+run = flags.program(main, SplitSettings, description=__doc__)

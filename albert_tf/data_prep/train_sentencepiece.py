@@ -44,9 +44,7 @@ class TrainSettings(TextSettings):
         required=True,
         input_path=True,
     )
-    output_prefix: str = setting(
-        "", "Path of the written file without its suffix .model.", required=True
-    )
+    output_prefix: str = setting("", "Path of the written file without .model.", required=True)
     vocab_size: int = setting(30000, "Number of tokens.", minimum=len(FIRST_TOKENS) + 1)
     character_coverage: float = setting(
         0.99995,
@@ -65,9 +63,7 @@ class TrainSettings(TextSettings):
     def __post_init__(self):
         super().__post_init__()
         if self.output_prefix.endswith("/"):
-            self.refuse(
-                "output_prefix", f"must end with the name of a file, got {self.output_prefix}"
-            )
+            self.refuse("output_prefix", "must end with the name of a file")
 
 
 def main(settings: TrainSettings) -> None:
@@ -146,10 +142,4 @@ def _remember_error(sentences: Iterator[str], errors: list[Exception]) -> Iterat
         raise
 
 
-def run() -> None:
-    """Runs the program with the flags of the command line; ends the process."""
-    flags.run(main, TrainSettings, description=__doc__)
-
-
-if __name__ == "__main__":
-    run()
+run = flags.program(main, TrainSettings, description=__doc__)

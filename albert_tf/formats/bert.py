@@ -74,9 +74,8 @@ def with_albert_sizes(values: Mapping[str, Any], source: str) -> dict[str, Any]:
     """The values of a BERT's configuration file, as those of an ALBERT's."""
     for name, expected in _EXPECTED.items():
         if (value := values.get(name, expected)) != expected:
-            raise UserError(
-                f"{source}: {name} is {shortened(value)}, expected {expected}: it is no encoder"
-            )
+            reason = f"expected {expected}: it is no encoder"
+            raise UserError(f"{source}: {name} is {shortened(value)}, {reason}")
     layers = values.get("num_hidden_layers")
     values = {**_DEFAULTS, **values}
     if (rate := values.get("classifier_dropout")) is None:

@@ -17,7 +17,6 @@ import numpy as np
 from albert_tf.formats.weights import Weights, belongs_to_ffn
 from albert_tf.model.config import AlbertConfig
 
-LAYER_SOURCES = ("middle", "mean", "first")
 _GROUP = "bert/encoder/transformer/group_"
 _TABLES = ("word_embeddings", "token_type_embeddings", "position_embeddings")
 _EMBEDDINGS = "bert/embeddings/"
@@ -53,7 +52,7 @@ def fold(
     Args:
       weights: the teacher, with one block in a layer.
       config: the sizes of the student, with the teacher's D, N, F and V.
-      layers_from: which of the teacher's layers give a copy of the parameters its values, one of `LAYER_SOURCES`.
+      layers_from: which of the teacher's layers give a copy of the parameters its values: middle, mean, first.
       frequencies: float [V], how often each token occurs; None is Zipf's law by id.
     """
     arrays = {

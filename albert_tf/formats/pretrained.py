@@ -129,9 +129,8 @@ def _read(path: str) -> Weights:
     if any(name.endswith(".tflite") for name in names):
         raise UserError(f"{path}: {description.NOT_TFLITE}")
     if versions := [name for name in names if tf_hub.recognizes(os.path.join(path, name))]:
-        raise UserError(
-            f"{path}: has exports in subfolders; give one of them, such as {path}/{versions[-1]}"
-        )
+        reason = f"give one of them, such as {path}/{versions[-1]}"
+        raise UserError(f"{path}: has exports in subfolders; {reason}")
     known = f"{hugging_face.WEIGHTS}, {tf_hub.GRAPH}"
     expected = f"{known}, a run's checkpoints or one checkpoint (*.index)"
     raise UserError(f"{path}: expected a folder with {expected}, found {len(indexes)} checkpoints")

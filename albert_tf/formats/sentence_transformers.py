@@ -1,7 +1,6 @@
 """Folders of the sentence-transformers library: a Hugging Face folder with the modules that make a text's vector."""
 
 import dataclasses
-import json
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -75,9 +74,8 @@ def _projection(folder: str, config: AlbertConfig) -> tuple[dict[str, np.ndarray
         expected = f"linear.weight [values, {config.hidden_size}]"
         raise UserError(f"{path}: expected {expected}, got {list(weight.shape)}")
     arrays = {"kernel": weight.T, "bias": tensors.get("linear.bias", np.zeros(len(weight)))}
-    return {
-        _PROJECTION + key: array.astype(np.float32) for key, array in arrays.items()
-    }, activation
+    named = {_PROJECTION + key: array.astype(np.float32) for key, array in arrays.items()}
+    return named, activation
 
 
 def module_files(model: AlbertForEmbedding, task: Mapping[str, Any]) -> dict[str, bytes]:
@@ -104,9 +102,7 @@ def module_files(model: AlbertForEmbedding, task: Mapping[str, Any]) -> dict[str
         _ABOUT: {"__version__": {}, "similarity_fn_name": "cosine", "prompts": {}},
         **dict(zip((f"{place}/{CONFIG}" for place in places[1:]), settings.values(), strict=True)),
     }
-    contents = {
-        name: json.dumps(value, indent=2).encode() + b"\n" for name, value in values.items()
-    }
+    contents = {name: files.json_bytes(value) for name, value in values.items()}
     if model.projection:
         kernel, bias = model.projection.kernel.numpy(), model.projection.bias.numpy()
         tensors = {"linear.weight": np.ascontiguousarray(kernel.T), "linear.bias": bias}

@@ -124,10 +124,8 @@ def model_class_of(name: Any, source: str) -> type["ModelWithHead"]:
     from albert_tf.model.heads import MODEL_CLASSES  # TensorFlow
 
     if not isinstance(name, str) or name not in MODEL_CLASSES:
-        raise UserError(
-            f"{source}: model_class is {shortened(name)}, which is unknown here; name the file that defines a class of"
-            " your own with --task_module"
-        )
+        reason = "is unknown here; name the file that defines it with --task_module"
+        raise UserError(f"{source}: model_class {shortened(name)} {reason}")
     return MODEL_CLASSES[name]
 
 

@@ -71,23 +71,15 @@ class AlbertConfig(Settings):
         "Activation; gelu is the tanh approximation, as in the original, and gelu_exact has the error function.",
         choices=tuple(ACTIVATIONS),
     )
-    hidden_dropout_prob: float = setting(
-        0.0, "Dropout after embeddings, attention and FFN.", **_RATE
-    )
-    attention_probs_dropout_prob: float = setting(
-        0.0, "Dropout on attention probabilities.", **_RATE
-    )
+    hidden_dropout_prob: float = setting(0.0, "Dropout after embeddings, attention, FFN.", **_RATE)
+    attention_probs_dropout_prob: float = setting(0.0, "Dropout on attention weights.", **_RATE)
     classifier_dropout_prob: float = setting(0.1, "Dropout before a task's output layer.", **_RATE)
-    max_position_embeddings: int = setting(
-        512, "Length of the longest sequence, in tokens.", **_SIZE
-    )
+    max_position_embeddings: int = setting(512, "Tokens of the longest sequence.", **_SIZE)
     type_vocab_size: int = setting(2, "Number of segment types.", **_SIZE)
     initializer_range: float = setting(
         0.02, "Standard deviation of the truncated normal initial values.", minimum=0, maximum=10
     )
-    layer_norm_eps: float = setting(
-        1e-12, "Epsilon of every LayerNorm.", minimum=1e-30, maximum=0.1
-    )
+    layer_norm_eps: float = setting(1e-12, "Epsilon of LayerNorm.", minimum=1e-30, maximum=0.1)
     share_parameters: str = setting(
         "all", "What the layers of a group share (paper, section 4.5).", choices=SHARING_STRATEGIES
     )
@@ -232,9 +224,8 @@ class AlbertConfig(Settings):
             raise UserError(f"{source}: expected the sizes of a model, got {shortened(values)}")
         section = values.get(OWN_SECTION, {})
         if not isinstance(section, dict):
-            raise UserError(
-                f"{source}: expected an object under {OWN_SECTION}, got {shortened(section)}"
-            )
+            expected = f"an object under {OWN_SECTION}"
+            raise UserError(f"{source}: expected {expected}, got {shortened(section)}")
         of_section = {name: section[name] for name in _IN_OWN_SECTION if name in section}
         renamed = {
             theirs: ours

@@ -214,9 +214,8 @@ class SavableModel(tf_keras.Model):
     @classmethod
     def from_config(cls, config, custom_objects=None):
         """A model with new values."""
-        return cls(
-            AlbertConfig.from_dict(config["config"]), dtype=config["dtype"], name=config["name"]
-        )
+        sizes = AlbertConfig.from_dict(config["config"])
+        return cls(sizes, dtype=config["dtype"], name=config["name"])
 
 
 class AlbertEncoder(SavableModel):

@@ -96,9 +96,7 @@ class ModelWithHead(SavableModel):
     `dtype` is a tf_keras dtype policy; None takes the global policy.
     """
 
-    hf_architecture = (
-        ""  # the class of the transformers library that has this head, if there is one
-    )
+    hf_architecture = ""  # the class of the transformers library with this head, if there is one
     pipeline_tag = ""  # the name of its task on model hubs, if they have one
     head_prefix = ""  # of the released names of the head's variables
     uses_pooler = True  # whether the outputs depend on the pooler, so that training changes it

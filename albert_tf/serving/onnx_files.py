@@ -12,16 +12,9 @@ import tensorflow as tf
 from onnx import TensorProto, helper, numpy_helper
 
 from albert_tf.core.errors import UserError
+from albert_tf.model import encoder as layers
 from albert_tf.model import heads, plain_ops
 from albert_tf.model.activations import ACTIVATIONS
-from albert_tf.model.encoder import (
-    AlbertEncoder,
-    AttentionBlock,
-    Dense,
-    Embeddings,
-    FeedForwardBlock,
-    LayerNorm,
-)
 from albert_tf.model.heads import ModelWithHead, ScoreHead
 from albert_tf.model.pooling import POOLINGS
 from albert_tf.serving import quantization
@@ -166,12 +159,12 @@ class _Graph:
 
     # --- Layers ---
 
-    def dense(self, layer: Dense, value: str) -> str:
+    def dense(self, layer: layers.Dense, value: str) -> str:
         """[..., I] -> [..., O]; the layer without its activation."""
         product = self.product(value, layer.kernel)
         return self.op("Add", product, self.weight(layer.bias)) if layer.use_bias else product
 
-    def layer_norm(self, layer: LayerNorm, value: str) -> str:
+    def layer_norm(self, layer: layers.LayerNorm, value: str) -> str:
         """LayerNorm over the last axis."""
         weights = self.weight(layer.gamma), self.weight(layer.beta)
         return self.op("LayerNormalization", value, *weights, epsilon=layer.epsilon)
@@ -200,7 +193,9 @@ class _Graph:
         return self.op("Gather", value_BLD, index, axis=1)
 
 
-def _encoded(graph: _Graph, encoder: AlbertEncoder, ids: str, mask: str, segments: str) -> str:
+def _encoded(
+    graph: _Graph, encoder: layers.AlbertEncoder, ids: str, mask: str, segments: str
+) -> str:
     """`sequence_output` [B, L, D] of int64 [B, L]."""
     hidden = _embedded(graph, encoder.embeddings, ids, segments)
     if encoder.projection is not None:
@@ -213,7 +208,7 @@ def _encoded(graph: _Graph, encoder: AlbertEncoder, ids: str, mask: str, segment
     return hidden
 
 
-def _embedded(graph: _Graph, layer: Embeddings, ids: str, segments: str) -> str:
+def _embedded(graph: _Graph, layer: layers.Embeddings, ids: str, segments: str) -> str:
     words_BLE = graph.rows(layer.word_embeddings, ids)
     types_BLE = graph.op("Gather", graph.weight(layer.token_type_embeddings), segments)
     zero, length = graph.integers(0), graph.op("Shape", ids, start=1)
@@ -223,11 +218,11 @@ def _embedded(graph: _Graph, layer: Embeddings, ids: str, segments: str) -> str:
     return graph.layer_norm(layer.layer_norm, summed_BLE)
 
 
-def _attended(graph: _Graph, block: AttentionBlock, hidden_BLD: str, bias_B11M: str) -> str:
+def _attended(graph: _Graph, block: layers.AttentionBlock, hidden_BLD: str, bias_B11M: str) -> str:
     config = graph.config
     heads_shape = graph.integers(0, 0, config.num_attention_heads, config.head_size)
 
-    def split(layer: Dense, *order: int) -> str:
+    def split(layer: layers.Dense, *order: int) -> str:
         parts_BLNH = graph.op("Reshape", graph.dense(layer, hidden_BLD), heads_shape)
         return graph.op("Transpose", parts_BLNH, perm=order)
 
@@ -242,7 +237,7 @@ def _attended(graph: _Graph, block: AttentionBlock, hidden_BLD: str, bias_B11M: 
     return graph.layer_norm(block.layer_norm, graph.op("Add", update_BLD, hidden_BLD))
 
 
-def _fed_forward(graph: _Graph, block: FeedForwardBlock, hidden_BLD: str) -> str:
+def _fed_forward(graph: _Graph, block: layers.FeedForwardBlock, hidden_BLD: str) -> str:
     inner_BLF = graph.activation(graph.dense(block.intermediate, hidden_BLD))
     update_BLD = graph.dense(block.output_dense, inner_BLF)
     return graph.layer_norm(block.layer_norm, graph.op("Add", update_BLD, hidden_BLD))
@@ -276,10 +271,8 @@ def _model_file(graph: _Graph, model: ModelWithHead, parts: Collection[str]) -> 
             inputs["p_mask"] = ["batch", "length"]
             _add_span_or_none(graph, model)
         case _:
-            raise UserError(
-                f"--format=onnx is for the models of this library, not for an {type(model).__name__}; export"
-                " --format=saved_model"
-            )
+            kind = f"the models of this library, not for an {type(model).__name__}"
+            raise UserError(f"--format=onnx is for {kind}; export --format=saved_model")
     return graph.content(inputs)
 
 
@@ -301,12 +294,12 @@ def _masked_lm_file(graph: _Graph, model: heads.AlbertForPreTraining) -> bytes:
     return graph.content(dict.fromkeys(INPUTS, ["batch", "length"]))
 
 
-def _pooled(graph: _Graph, encoder: AlbertEncoder, ids: Sequence[str]) -> str:
+def _pooled(graph: _Graph, encoder: layers.AlbertEncoder, ids: Sequence[str]) -> str:
     """`pooled_output` [B, D] of the three inputs."""
     return _pooled_of(graph, encoder, _encoded(graph, encoder, *ids))
 
 
-def _pooled_of(graph: _Graph, encoder: AlbertEncoder, hidden_BLD: str) -> str:
+def _pooled_of(graph: _Graph, encoder: layers.AlbertEncoder, hidden_BLD: str) -> str:
     return graph.op("Tanh", graph.dense(encoder.pooler, graph.first(hidden_BLD)))
 
 
@@ -374,14 +367,12 @@ def _add_span_or_none(graph: _Graph, model: heads.AlbertForSpanOrNone) -> None:
     graph.output("start_top_log_probs", values, "batch", num_starts)
     graph.output("start_top_index", starts_BK, "batch", num_starts, is_float=False)
 
-    kernels = graph.several(
-        2, "Split", graph.weight(model.end_hidden.kernel), num_outputs=2, axis=0
-    )
+    halves = graph.several(2, "Split", graph.weight(model.end_hidden.kernel), num_outputs=2, axis=0)
     indices = graph.op("Unsqueeze", starts_BK, graph.integers(-1))
     starts_BKD = graph.op("GatherND", hidden_BLD, indices, batch_dims=1)
-    of_position_B1LD = graph.op("Unsqueeze", graph.op("MatMul", hidden_BLD, kernels[0]), one)
+    of_position_B1LD = graph.op("Unsqueeze", graph.op("MatMul", hidden_BLD, halves[0]), one)
     of_start_BK1D = graph.op(
-        "Unsqueeze", graph.op("MatMul", starts_BKD, kernels[1]), graph.integers(2)
+        "Unsqueeze", graph.op("MatMul", starts_BKD, halves[1]), graph.integers(2)
     )
     summed_BKLD = graph.op("Add", of_position_B1LD, of_start_BK1D)
     biased_BKLD = graph.op("Add", summed_BKLD, graph.weight(model.end_hidden.bias))

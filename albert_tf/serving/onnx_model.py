@@ -28,9 +28,7 @@ PRETRAINED_OUTPUTS = {
 def inputs_of(features: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The inputs of a file, from features of this project."""
     renamed = dict(zip(TOKENS, INPUTS, strict=True))
-    return {
-        renamed.get(name, name): np.asarray(array, np.int64) for name, array in features.items()
-    }
+    return {renamed.get(name, name): np.asarray(ids, np.int64) for name, ids in features.items()}
 
 
 def session(content: str | bytes, num_threads: int = 0) -> Any:
@@ -38,9 +36,7 @@ def session(content: str | bytes, num_threads: int = 0) -> Any:
     try:
         import onnxruntime
     except ImportError:
-        raise UserError(
-            "an ONNX file needs the package onnxruntime: pip install onnxruntime"
-        ) from None
+        raise UserError("an ONNX file needs onnxruntime: pip install onnxruntime") from None
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = num_threads
     options.log_severity_level = 3
@@ -103,9 +99,7 @@ def read(path: str) -> tuple[Weights, OnnxModel]:
     about_path, config_path = (os.path.join(folder, name) for name in (EXPORT, TF1_CONFIG))
     for needed in (os.path.join(folder, MODEL), about_path, config_path):
         if not files.exists(needed):
-            raise UserError(
-                f"{needed}: is missing; expected the files of albert-tf export --format=onnx"
-            )
+            raise UserError(f"{needed}: is missing beside the export; export it again")
     about = files.read_json(about_path)
     weights = Weights(
         folder,

@@ -122,9 +122,8 @@ def tokenizer_of(
     tokenizer = Tokenizer.from_file(path, **cleaning)
     if tokenizer.vocab_size != weights.config.vocab_size:
         raise UserError(
-            f"{path}: has {tokenizer.vocab_size} tokens, but vocab_size of the model {weights.source} is"
-            f" {weights.config.vocab_size}; name the vocabulary that it was trained with (--spm_model_file or"
-            " --vocab_file)"
+            f"{path}: has {tokenizer.vocab_size} tokens, but the model {weights.source} has vocab_size"
+            f" {weights.config.vocab_size}; name its own with --spm_model_file or --vocab_file"
         )
     return tokenizer
 
@@ -152,6 +151,5 @@ def task_settings_of(weights: Weights, max_seq_length: int | None = None) -> dic
 def check_length(max_seq_length: int | None, limit: int | None, source: str) -> None:
     """Checks that a model reads sequences of a length; a limit of None is not known yet."""
     if max_seq_length and limit and max_seq_length > limit:
-        raise UserError(
-            f"--max_seq_length={max_seq_length} is above max_position_embeddings of the model {source}, {limit}"
-        )
+        reason = f"is above max_position_embeddings of the model {source}, {limit}"
+        raise UserError(f"--max_seq_length={max_seq_length} {reason}")

@@ -43,9 +43,7 @@ class Search(Predictor):
         rerank_top: int = 50,
     ):
         if not isinstance(embedder, Embedder):
-            raise UserError(
-                "the model has no vectors of texts; give an embedder or a pretrained model"
-            )
+            raise UserError("the model has no vectors; give an embedder or a pretrained model")
         if reranker and not isinstance(reranker, ClassificationPredictor):
             raise UserError("--rerank: expected a classifier of pairs")
         super().__init__(

@@ -74,9 +74,5 @@ class LimitSettings(Settings):
     )
     max_request_bytes: int = setting(1 << 20, "Maximum size of a request.", minimum=1)
     max_instances: int = setting(64, "Maximum number of texts in a request.", minimum=1)
-    answer_seconds: float = setting(
-        30.0, "Maximum time that a request waits for its answer.", minimum=0.1
-    )
-    batch_wait_ms: float = setting(
-        1.0, "Time that a request waits for others to join it.", minimum=0
-    )
+    answer_seconds: float = setting(30.0, "Maximum time that a request waits.", minimum=0.1)
+    batch_wait_ms: float = setting(1.0, "Time that a request waits for others.", minimum=0)

@@ -63,10 +63,8 @@ def servable(
             case heads.AlbertForEmbedding():
                 own = _embed(model, text)
             case _:
-                raise UserError(
-                    f"an {type(model).__name__} has no signatures; the definition of its task must make them"
-                    " (TaskDefinition.signatures)"
-                )
+                reason = "has no signatures; its task must make them (TaskDefinition.signatures)"
+                raise UserError(f"an {type(model).__name__} {reason}")
 
     root = tf.train.Checkpoint()
     root.weights = model.named_variables()

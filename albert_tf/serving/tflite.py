@@ -50,10 +50,8 @@ def _outputs_of(model: ModelWithHead) -> Callable[..., dict[str, tf.Tensor]]:
             return lambda **features: {
                 name: value for name, value in model.encoder(features).items() if name in names
             }
-    raise UserError(
-        f"--format=tflite is for encoders, embeddings and classifiers, not for an {type(model).__name__};"
-        " export --format=saved_model"
-    )
+    kinds = f"encoders, embeddings and classifiers, not for an {type(model).__name__}"
+    raise UserError(f"--format=tflite is for {kinds}; export --format=saved_model")
 
 
 def runner(content: bytes, num_threads: int = 1) -> Callable[..., dict[str, np.ndarray]]:

@@ -1,6 +1,7 @@
 """What a task tells the programs about itself. A definition loads without TensorFlow."""
 
 import dataclasses
+import importlib
 import os
 import sys
 from collections.abc import Callable, Mapping, Set
@@ -50,6 +51,11 @@ class TaskDefinition:
             known = f": it knows {', '.join(rows)}" if rows else ""
             raise UserError(f"--preset={values['preset']} has no row for {name}{known}")
         return rows[name]
+
+
+def imported(module: str, name: str) -> Callable[..., Any]:
+    """A function or class of a module that is imported when it is called, as TensorFlow takes seconds to load."""
+    return lambda *arguments: getattr(importlib.import_module(module), name)(*arguments)
 
 
 def file_of(cls: type) -> str:

@@ -104,9 +104,8 @@ class Predictor(abc.ABC):
         elif hasattr(items, "to_dict") and hasattr(items, "dtype"):  # a pandas.Series
             items = [_value(value) for value in items]
         if isinstance(items, str | bytes | Mapping) or not isinstance(items, Iterable):
-            raise UserError(
-                f"predict expects a list of items, each {self.expects}; got {shortened(items)}: write predict([...])"
-            )
+            expected = f"a list of items, each {self.expects}; got {shortened(items)}"
+            raise UserError(f"predict expects {expected}: write predict([...])")
         examples = []
         for number, item in enumerate(items, start=1):
             try:
@@ -136,9 +135,7 @@ class Predictor(abc.ABC):
         Raises:
           UserError: the model has no masked-LM head, or a text is empty or too long.
         """
-        raise UserError(
-            "this model cannot score texts: it has no masked-LM head; use a pretrained model"
-        )
+        raise UserError("this model cannot score texts: it has no masked-LM head")
 
     @abc.abstractmethod
     def check(self, item: Item) -> Any:

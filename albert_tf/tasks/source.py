@@ -34,9 +34,8 @@ class Source(abc.ABC):
     # The function of `featuriser`, and the class of its settings: the tokenizer and fields of `config`.
     feature_function: tuple[Callable, type]
     sequence_names: tuple[str, ...] = ("input_ids", "segment_ids")
-    texts: Mapping[str, str] = {
-        "max_seq_length": "texts"
-    }  # setting that cuts -> name of what it cuts
+    # Setting that cuts texts -> what these are called.
+    texts: Mapping[str, str] = {"max_seq_length": "texts"}
     is_multi_label: bool = False  # whether an example has any number of labels
 
     def __init__(self, config: FineTuningConfig):

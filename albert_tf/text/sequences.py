@@ -36,9 +36,8 @@ def model_inputs(
         limit = max_length or len(ids_a) + len(ids_b) + 3
         length_a, length_b = kept_lengths(len(ids_a), len(ids_b), limit)
         if not truncation and (length_a, length_b) != (len(ids_a), len(ids_b)):
-            raise UserError(
-                f"text {len(rows)} does not fit into max_length={max_length}; with truncation=True, it is cut"
-            )
+            reason = f"does not fit into max_length={max_length}; with truncation=True, it is cut"
+            raise UserError(f"text {len(rows)} {reason}")
         end_a, end_b = [tokenizer.sep_id], [tokenizer.sep_id] * bool(length_b)
         rows.append([tokenizer.cls_id, *ids_a[:length_a], *end_a, *ids_b[:length_b], *end_b])
         segments.append([0] * (length_a + 2) + [1] * (length_b + len(end_b)))

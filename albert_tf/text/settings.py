@@ -22,10 +22,7 @@ class VocabularySettings(Settings):
     def __post_init__(self):
         super().__post_init__()
         if self.spm_model_file and self.vocab_file:
-            self.refuse(
-                "vocab_file",
-                "contradicts --spm_model_file, which contains its own vocabulary: leave out --vocab_file",
-            )
+            self.refuse("vocab_file", "contradicts --spm_model_file, which has its own vocabulary")
 
     @property
     def vocabulary_file(self) -> str:

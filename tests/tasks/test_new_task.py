@@ -171,7 +171,9 @@ def test_a_wrong_task_module_is_one_line(toy_run, tmp_path):
         with pytest.raises(UserError) as error:
             registry.register_module(str(name))
         assert str(error.value).startswith(f"--task_module={name}: {message}")
-    process = run_script("-m albert_tf.predict", f"--model={toy_run}", "--task_module=none.py")
+    process = run_script(
+        "-m albert_tf.command predict", f"--model={toy_run}", "--task_module=none.py"
+    )
     assert "--task_module=none.py: no such file" in the_line(process)
 
 

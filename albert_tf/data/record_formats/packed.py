@@ -14,14 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from albert_tf.data.record_formats.base import (
-    Metadata,
-    Parser,
-    RecordBatch,
-    RecordFormat,
-    Schema,
-    mask_function,
-)
+from albert_tf.data.record_formats import base
 from albert_tf.data.record_formats.full import pretraining_schema
 
 if TYPE_CHECKING:
@@ -37,7 +30,7 @@ MAX_EXAMPLES_PER_ROW = 16
 _MAX_EXAMPLES, _MAX_PREDICTIONS = "max_examples_per_row", "max_predictions_per_row"
 
 
-class PackedFormat(RecordFormat):
+class PackedFormat(base.RecordFormat):
     """Rows of several examples, without padding and without what can be computed from the rest."""
 
     help = "several examples in a row of --max_seq_length, so that training computes no padding"
@@ -55,7 +48,7 @@ class PackedFormat(RecordFormat):
 
     def features(
         self, sequences: Sequences, masked: Masked | None, per_row: np.ndarray, rule: MaskingRule
-    ) -> RecordBatch:
+    ) -> base.RecordBatch:
         num_tokens, one_each = sequences.num_tokens, np.ones(len(sequences.labels), np.int32)
         # Name -> values [examples, n], and how many of the n are used.
         parts = {
@@ -81,13 +74,15 @@ class PackedFormat(RecordFormat):
             _MAX_EXAMPLES: int(per_row.max(initial=0)),
             _MAX_PREDICTIONS: int(slots.max(initial=0)),
         }
-        return RecordBatch(features, {name: counts for name, (_, counts) in joined.items()}, maxima)
+        return base.RecordBatch(
+            features, {name: used for name, (_, used) in joined.items()}, maxima
+        )
 
-    def schema(self, metadata: Metadata) -> Schema:
+    def schema(self, metadata: base.Metadata) -> base.Schema:
         sizes = (metadata["counts"][name] for name in (_MAX_PREDICTIONS, _MAX_EXAMPLES))
         return packed_schema(metadata["max_seq_length"], *sizes)
 
-    def parser(self, metadata: Metadata, schema: Schema, seed: int) -> Parser:
+    def parser(self, metadata: base.Metadata, schema: base.Schema, seed: int) -> base.Parser:
         names = ("input_ids", "masked_lm_positions", "first_positions")
         sizes = [schema[name][0] for name in names]
         if metadata["masking"] == "dynamic":
@@ -95,7 +90,7 @@ class PackedFormat(RecordFormat):
         return lambda _numbers, serialized: _parse_rows(serialized, *sizes)[0]
 
 
-def packed_schema(row_length: int, slots: int, num_examples: int) -> Schema:
+def packed_schema(row_length: int, slots: int, num_examples: int) -> base.Schema:
     """Features of rows, for `AlbertEncoder` and for the losses: L tokens, P prediction slots, S examples."""
     import tensorflow as tf
 
@@ -132,12 +127,12 @@ def _sums_of_rows(values: np.ndarray, per_row: np.ndarray) -> np.ndarray:
 
 
 def _dynamic_parser(
-    metadata: Metadata, seed: int, row_length: int, slots: int, num_examples: int
-) -> Parser:
+    metadata: base.Metadata, seed: int, row_length: int, slots: int, num_examples: int
+) -> base.Parser:
     """The function that parses and masks rows of unmasked tokens."""
     import tensorflow as tf
 
-    mask_examples = mask_function(metadata, seed)
+    mask_examples = base.mask_function(metadata, seed)
 
     def mask(numbers: np.ndarray, rows: np.ndarray, sizes_BS: np.ndarray):
         """Masks each example separately; returns rows, positions and tokens [B, P], and how many of the P are used."""

@@ -24,14 +24,7 @@ import numpy as np
 from albert_tf.core import files
 from albert_tf.core.errors import UserError
 from albert_tf.core.files import OutputFile
-from albert_tf.data.pretraining_examples import (
-    Documents,
-    MaskingRule,
-    PairRule,
-    Vocabulary,
-    combine_seeds,
-    plan_pairs,
-)
+from albert_tf.data import pretraining_examples as examples
 from albert_tf.data_prep import corpus
 from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
 from albert_tf.text.tokenizer import Tokenizer
@@ -51,9 +44,9 @@ class Job(NamedTuple):
 
     settings: PretrainingDataSettings
     tokenizer: Tokenizer
-    vocabulary: Vocabulary
-    pair_rule: PairRule
-    masking_rule: MaskingRule
+    vocabulary: examples.Vocabulary
+    pair_rule: examples.PairRule
+    masking_rule: examples.MaskingRule
 
 
 def counts_of(job: Job, path: str) -> dict[str, Any] | None:
@@ -241,14 +234,14 @@ def _block_file(job: Job, index: int) -> str:
 
 def as_documents(
     tokenizer: Tokenizer, sentences: list[str], document_numbers: list[int]
-) -> Documents:
+) -> examples.Documents:
     """Tokenizes and joins sentences; sentences without any token are left out."""
     ids_of_sentences = tokenizer.encode_batch(sentences)
     lengths = np.array([*map(len, ids_of_sentences)], np.int64)
     numbers = np.array(document_numbers, np.int64)[lengths > 0]
     starts = np.flatnonzero(np.diff(numbers, prepend=-1))
     ids_type = np.uint16 if tokenizer.vocab_size <= 1 << 16 else np.int32
-    return Documents(
+    return examples.Documents(
         ids=np.concatenate(
             [np.empty(0, ids_type), *ids_of_sentences], dtype=ids_type, casting="unsafe"
         ),
@@ -257,7 +250,7 @@ def as_documents(
     )
 
 
-def plan_pass(job: Job, documents: Documents, block: int, number: int) -> np.ndarray:
+def plan_pass(job: Job, documents: examples.Documents, block: int, number: int) -> np.ndarray:
     """The pairs of one pass through a block."""
-    seed = combine_seeds(job.settings.random_seed, number, block)
-    return plan_pairs(documents, job.pair_rule, seed)
+    seed = examples.combine_seeds(job.settings.random_seed, number, block)
+    return examples.plan_pairs(documents, job.pair_rule, seed)

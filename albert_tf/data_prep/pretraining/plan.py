@@ -51,22 +51,19 @@ def _shuffled_units(plan: Plan) -> np.ndarray:
 
 def plan_shards(settings: PretrainingDataSettings, text_counts: Mapping[str, Any]) -> Plan:
     """Decides on the number of shards; it is an error if there are no examples, or fewer than files."""
+    source = f"--input_file={settings.input_file}"
     if not text_counts.get("sentences"):
-        raise UserError(f"--input_file={settings.input_file}: holds no text")
+        raise UserError(f"{source}: holds no text")
     num_examples = text_counts["examples"]
     if not num_examples:
-        raise UserError(
-            f"--input_file={settings.input_file}: no document has two sentences, or one of two words"
-        )
+        raise UserError(f"{source}: no document has two sentences, or one of two words")
     # The size of a full record, for all formats: the examples of a shard are in memory together.
     example_bytes = 300 + 5 * settings.max_seq_length + 9 * settings.max_predictions_per_seq
     small_shards = min(MAX_SMALL_SHARDS, math.ceil(num_examples / SMALL_SHARD_EXAMPLES))
     wanted = max(small_shards, math.ceil(num_examples * example_bytes / SHARD_BYTES))
     num_shards = settings.num_shards or wanted
     if num_shards > num_examples:
-        raise UserError(
-            f"--num_shards={num_shards}: the text gives {num_examples} examples, too few for it"
-        )
+        raise UserError(f"--num_shards={num_shards}: the text gives only {num_examples} examples")
     num_passes = text_counts["blocks"] * settings.dupe_factor
     return Plan(
         num_blocks=text_counts["blocks"],

@@ -36,6 +36,7 @@ from albert_tf.text.tokenizer import Tokenizer
 PROGRAM = "create_pretraining_data"
 _OF_SHARD = ("file", "examples", "records", "bytes")  # entries of a shard in the metadata
 _OF_FILE = ("file", "examples", "bytes")  # counts of a shard that are not among those of the run
+_ANOTHER = "give another folder, or empty it"
 
 
 def create_pretraining_data(settings: PretrainingDataSettings) -> tuple[dict[str, Any], bool]:
@@ -95,9 +96,8 @@ def _import_beam() -> Any:
     except ModuleNotFoundError as error:
         if not (error.name or "").startswith("apache_beam"):
             raise
-        raise UserError(
-            "every --runner but local needs Apache Beam: pip install '.[beam]' in a checkout"
-        ) from None
+        hint = "needs Apache Beam: pip install '.[beam]' in a checkout"
+        raise UserError(f"every --runner but local {hint}") from None
     return beam
 
 
@@ -151,9 +151,7 @@ def _begin(settings: PretrainingDataSettings, identity: Mapping[str, Any]) -> di
     names = files.names_in(folder) if files.is_folder(folder) else []
     records = [name for name in names if name.endswith(".tfrecord")]
     if records and not earlier:
-        raise UserError(
-            f"{folder}: holds other records ({records[0]}); give another folder, or empty it"
-        )
+        raise UserError(f"{folder}: holds other records ({records[0]}); {_ANOTHER}")
     if records or path == metadata_file:
         _check_equal(folder, earlier, identity)
     if path == metadata_file:
@@ -173,6 +171,4 @@ def _check_equal(folder: str, found: Mapping[str, Any], expected: Mapping[str, A
             difference = f"{key} was {found.get(key)}, is {value}"
             if key == "input_files":
                 difference = "--input_file named other files, or they have changed"
-            raise UserError(
-                f"{folder}: holds records of another run: {difference}; give another folder, or empty it"
-            )
+            raise UserError(f"{folder}: holds records of another run: {difference}; {_ANOTHER}")

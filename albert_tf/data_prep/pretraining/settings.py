@@ -32,9 +32,7 @@ class PretrainingDataSettings(VocabularySettings, TextSettings):
         changes_results=False,
     )
     output_dir: str = setting("", "Folder for the records.", required=True, changes_results=False)
-    do_whole_word_mask: bool = setting(
-        True, "Whether whole words are masked instead of single tokens."
-    )
+    do_whole_word_mask: bool = setting(True, "Whether whole words are masked, not single tokens.")
     favor_shorter_ngram: bool = setting(
         True,
         "Whether spans of n words have probability proportional to 1/n; false reverses these probabilities.",
@@ -85,9 +83,7 @@ class PretrainingDataSettings(VocabularySettings, TextSettings):
         " settings given here.",
         choices=("static", "dynamic"),
     )
-    masked_lm_prob: float = setting(
-        0.15, "Share of the tokens that are masked.", minimum=0, maximum=1
-    )
+    masked_lm_prob: float = setting(0.15, "Share of tokens that are masked.", minimum=0, maximum=1)
     short_seq_prob: float = setting(
         0.1, "Probability that a document is cut into shorter examples.", minimum=0, maximum=1
     )

@@ -7,61 +7,47 @@ from typing import Any
 import numpy as np
 
 from albert_tf.core.files import OutputFile
-from albert_tf.data.pretraining_examples import (
-    LABEL,
-    combine_seeds,
-    join_pairs,
-    seeds_of,
-    sequence_lengths,
-    shuffled,
-)
+from albert_tf.data import pretraining_examples as examples
 from albert_tf.data.record_formats import FORMATS
 from albert_tf.data.record_formats.base import add_counts
-from albert_tf.data_prep.pretraining.blocks import (
-    Job,
-    as_documents,
-    counts_of,
-    plan_pass,
-    stored_pairs,
-    writing,
-)
+from albert_tf.data_prep.pretraining import blocks
 from albert_tf.data_prep.pretraining.plan import Plan
 
 BATCH_RECORDS = 256  # made and encoded together: about 1 MB
 
 
-def compile_functions(job: Job) -> None:
+def compile_functions(job: blocks.Job) -> None:
     """Makes the vocabulary's tables and compiles all functions, so that worker processes need not do it again."""
-    documents = as_documents(job.tokenizer, [], [])
-    pairs = plan_pass(job, documents, 0, 0)
-    seeds = seeds_of(combine_seeds(0, 0), np.arange(len(pairs)))
-    order = shuffled(len(pairs), combine_seeds(0, 0))
+    documents = blocks.as_documents(job.tokenizer, [], [])
+    pairs = blocks.plan_pass(job, documents, 0, 0)
+    seeds = examples.seeds_of(examples.combine_seeds(0, 0), np.arange(len(pairs)))
+    order = examples.shuffled(len(pairs), examples.combine_seeds(0, 0))
     _encode(job, documents.ids, pairs, seeds[order], np.ones(len(pairs), np.int64))
     lengths = np.full(1, job.settings.max_seq_length)
-    FORMATS[job.settings.record_format].rows(lengths, lengths[0], combine_seeds(0))
+    FORMATS[job.settings.record_format].rows(lengths, lengths[0], examples.combine_seeds(0))
 
 
-def make_shard(job: Job, planned: tuple[Plan, int]) -> dict[str, Any]:
+def make_shard(job: blocks.Job, planned: tuple[Plan, int]) -> dict[str, Any]:
     """Makes a shard, unless it is complete already; returns its counts."""
     plan, shard = planned
     path = job.settings.shard_path(shard, plan.num_shards)
-    counts = counts_of(job, path)
+    counts = blocks.counts_of(job, path)
     if not counts:
         counts = {"examples": 0, "records": 0}
-        with writing(job, path, counts) as output:
+        with blocks.writing(job, path, counts) as output:
             _write_examples(job, plan, shard, output, counts)
     return {**counts, "file": os.path.basename(path)}
 
 
 def _write_examples(
-    job: Job, plan: Plan, shard: int, output: OutputFile, counts: dict[str, Any]
+    job: blocks.Job, plan: Plan, shard: int, output: OutputFile, counts: dict[str, Any]
 ) -> None:
     """Writes the examples of a shard, shuffled, and counts them."""
     settings, record_format = job.settings, FORMATS[job.settings.record_format]
     ids, pairs, seeds = _pairs_of_shard(job, plan, shard)
-    order = shuffled(len(pairs), combine_seeds(settings.random_seed, shard, 1))
-    lengths = sequence_lengths(pairs[order], settings.max_seq_length)
-    row_seed = combine_seeds(settings.random_seed, shard, 2)
+    order = examples.shuffled(len(pairs), examples.combine_seeds(settings.random_seed, shard, 1))
+    lengths = examples.sequence_lengths(pairs[order], settings.max_seq_length)
+    row_seed = examples.combine_seeds(settings.random_seed, shard, 2)
     by_row, per_row = record_format.rows(lengths, settings.max_seq_length, row_seed)
     order, ends = order[by_row], np.cumsum(per_row)
     for first_row in range(0, len(per_row), BATCH_RECORDS):
@@ -73,30 +59,33 @@ def _write_examples(
 
 
 def _encode(
-    job: Job, ids: np.ndarray, pairs: np.ndarray, seeds: np.ndarray, per_row: np.ndarray
+    job: blocks.Job, ids: np.ndarray, pairs: np.ndarray, seeds: np.ndarray, per_row: np.ndarray
 ) -> tuple[memoryview, dict[str, int]]:
     """The records of pairs (`plan_pairs`), and their counts; `per_row` is the number of examples in each record."""
     settings, rule = job.settings, job.masking_rule
-    sequences = join_pairs(ids, pairs, seeds, rule, max_seq_length=settings.max_seq_length)
+    sequences = examples.join_pairs(ids, pairs, seeds, rule, max_seq_length=settings.max_seq_length)
     record_format = FORMATS[settings.record_format]
     return record_format.encode(sequences, per_row, rule, settings.masking)
 
 
-def _pairs_of_shard(job: Job, plan: Plan, shard: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _pairs_of_shard(
+    job: blocks.Job, plan: Plan, shard: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The ids of the blocks of a shard, and its pairs and their seeds (`stored_pairs`)."""
     all_ids, all_pairs, all_seeds = [], [], []
     first_id = 0
     for block, units in itertools.groupby(plan.units_of(shard), key=lambda unit: unit[0]):
-        ids, pairs_of_passes = stored_pairs(job, block)
+        ids, pairs_of_passes = blocks.stored_pairs(job, block)
         for _, number, slice_index in units:
             pairs = pairs_of_passes[number].astype(np.int64)
             # Shuffled, because the same documents of each pass could otherwise end up in the same shard.
-            order = shuffled(len(pairs), combine_seeds(plan.seed, number, block, 1))
+            seed = examples.combine_seeds(plan.seed, number, block, 1)
+            order = examples.shuffled(len(pairs), seed)
             rows = order[slice_index :: plan.num_slices]
-            pairs[:, :LABEL] += first_id
+            pairs[:, : examples.LABEL] += first_id
             all_pairs.append(pairs[rows])
-            seed = combine_seeds(job.settings.random_seed, number, block, 2)
-            all_seeds.append(seeds_of(seed, np.arange(len(pairs)))[rows])
+            seed = examples.combine_seeds(job.settings.random_seed, number, block, 2)
+            all_seeds.append(examples.seeds_of(seed, np.arange(len(pairs)))[rows])
         all_ids.append(ids)
         first_id += len(ids)
     return np.concatenate(all_ids), np.concatenate(all_pairs), np.concatenate(all_seeds)

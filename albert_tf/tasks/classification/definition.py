@@ -11,7 +11,7 @@ from albert_tf.tasks.classification.glue import GLUE_TASKS, OWN_TASK, task_key
 from albert_tf.tasks.classification.predictor import ClassificationPredictor
 from albert_tf.tasks.classification.settings import ClassifierConfig
 from albert_tf.tasks.classification.source import TextSource
-from albert_tf.tasks.definition import TaskDefinition
+from albert_tf.tasks.definition import TaskDefinition, imported
 from albert_tf.tasks.presets import row
 
 _PAPER = {
@@ -27,18 +27,12 @@ _PAPER = {
 }
 
 
-def _task(config, run):
-    from albert_tf.tasks.classification.task import make_task  # TensorFlow
-
-    return make_task(config, run)
-
-
 DEFINITION = TaskDefinition(
     names=(*map(task_key, GLUE_TASKS), OWN_TASK),
     name_of=lambda values: task_key(values["task_name"]),
     settings=ClassifierConfig,
     source=TextSource,
-    task=_task,
+    task=imported("albert_tf.tasks.classification.task", "make_task"),
     predictors={"AlbertForSequenceClassification": ClassificationPredictor},
     presets={
         "paper": _PAPER,

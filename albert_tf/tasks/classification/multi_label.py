@@ -47,8 +47,6 @@ def balanced_weights(truths: np.ndarray, num_labels: int, *, is_multi_label: boo
     so that examples with the label have the same total weight as those without it. With one label per example, truths
     are indices of labels, int [examples, 1].
     """
-    counts = (
-        truths.sum(axis=0) if is_multi_label else np.bincount(truths[:, 0], minlength=num_labels)
-    )
+    counts = truths.sum(0) if is_multi_label else np.bincount(truths[:, 0], minlength=num_labels)
     shares = np.maximum(len(truths) - counts, 1) if is_multi_label else len(truths) / num_labels
     return np.where(counts, shares / np.maximum(counts, 1), 1.0).astype(np.float32)

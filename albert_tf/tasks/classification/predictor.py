@@ -10,16 +10,8 @@ from scipy.special import expit, softmax
 from albert_tf.core.errors import UserError
 from albert_tf.data.feature_table import FeatureTable
 from albert_tf.model.config import AlbertConfig
-from albert_tf.tasks.classification import glue, multi_label
+from albert_tf.tasks.classification import glue, multi_label, text_pairs
 from albert_tf.tasks.classification.settings import ClassifierConfig
-from albert_tf.tasks.classification.text_pairs import (
-    PairSettings,
-    TextExample,
-    TextFeatureSettings,
-    make_pair_features,
-    make_text_features,
-    mean_of_windows,
-)
 from albert_tf.tasks.embedding.predictor import checked_texts, ranked
 from albert_tf.tasks.predictor import Answer, Item, Predictor, best_label, defaults_of
 
@@ -45,7 +37,7 @@ class PairPredictor(Predictor):
             self.expects = f'two texts with a tab between, or {{"{first}": ..., "{second}": ...}}'
             self.empty = "\t"
 
-    def check(self, item: Item) -> TextExample:
+    def check(self, item: Item) -> text_pairs.TextExample:
         columns, texts = self._columns, list[object]()
         if isinstance(item, str):
             texts += [item] if len(columns) == 1 else item.split("\t")
@@ -61,12 +53,12 @@ class PairPredictor(Predictor):
         if len(words) < len(texts):
             self.refuse(item)
         self.count(words[0])
-        return TextExample.of_texts("", words)
+        return text_pairs.TextExample.of_texts("", words)
 
-    def table(self, examples: Sequence[TextExample]) -> FeatureTable:
+    def table(self, examples: Sequence[text_pairs.TextExample]) -> FeatureTable:
         """The sequences of examples."""
-        settings = PairSettings(self.tokenizer, self.task_settings["max_seq_length"])
-        return make_pair_features(settings, examples)
+        settings = text_pairs.PairSettings(self.tokenizer, self.task_settings["max_seq_length"])
+        return text_pairs.make_pair_features(settings, examples)
 
 
 def _columns_of(task_settings: Mapping[str, Any], config: AlbertConfig) -> tuple[str, ...]:
@@ -84,18 +76,23 @@ class ClassificationPredictor(PairPredictor):
 
     def answers(self, examples):
         """See `Predictor`: `label` and `probability`, or `labels`, and `probabilities` by label; or `score`."""
-        settings = TextFeatureSettings(self.tokenizer, **self.settings("max_seq_length", "windows"))
-        table = make_text_features(settings, examples)
+        settings = text_pairs.TextFeatureSettings(
+            self.tokenizer, **self.settings("max_seq_length", "windows")
+        )
+        table = text_pairs.make_text_features(settings, examples)
         if settings.windows:  # nothing is cut
             table = dataclasses.replace(table, uncut_lengths={})
         logits_BC = self.outputs(table)["logits"]
         labels = self.model.config.labels
         if self.model.config.is_multi_label:
-            return [reached_labels(labels, row) for row in mean_of_windows(table, expit(logits_BC))]
+            return [
+                reached_labels(labels, row)
+                for row in text_pairs.mean_of_windows(table, expit(logits_BC))
+            ]
         if len(labels) == 1:
-            scores = mean_of_windows(table, logits_BC[:, 0])
+            scores = text_pairs.mean_of_windows(table, logits_BC[:, 0])
             return [{labels[0]: float(score)} for score in scores]
-        rows = mean_of_windows(table, softmax(logits_BC, axis=-1))
+        rows = text_pairs.mean_of_windows(table, softmax(logits_BC, axis=-1))
         return [best_label("label", labels, row) for row in rows]
 
     def check(self, item):
@@ -115,7 +112,7 @@ class ClassificationPredictor(PairPredictor):
         texts = checked_texts(texts)
         if not texts:
             return []
-        examples = [TextExample("", query, text) for text in texts]
+        examples = [text_pairs.TextExample("", query, text) for text in texts]
         logits_BC = self.outputs(self.table(examples))["logits"]
         scores_B = logits_BC[:, 0] if len(labels) == 1 else softmax(logits_BC, axis=-1)[:, 1]
         activation = self.model.config.foreign.get("sentence_transformers") or {}

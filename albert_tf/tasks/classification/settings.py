@@ -19,9 +19,7 @@ class ClassifierConfig(OneAnswerConfig):
         required=True,
         of_model="default",
     )
-    data_dir: str = setting(
-        "", "Folder with the files of GLUE or of the task.", changes_results=False
-    )
+    data_dir: str = setting("", "Folder of GLUE, or of the task.", changes_results=False)
     train_file: str = files_setting(
         "Training data of --task_name=table: a table (.tsv, .csv, .jsonl, .parquet, a folder of datasets)."
     )

@@ -1,12 +1,7 @@
 """Reads the data of classification tasks: files -> features."""
 
-from albert_tf.tasks.classification import glue, tsv
+from albert_tf.tasks.classification import glue, text_pairs, tsv
 from albert_tf.tasks.classification.settings import ClassifierConfig
-from albert_tf.tasks.classification.text_pairs import (
-    TextExample,
-    TextFeatureSettings,
-    make_text_features,
-)
 from albert_tf.tasks.source import FILE_FLAGS, OFFICIAL_SPLITS, Source
 
 
@@ -14,7 +9,7 @@ class TextSource(Source):
     """A GLUE task (its row of the table is `glue`), or a user's own files; items are `TextExample`s."""
 
     config: ClassifierConfig
-    feature_function = (make_text_features, TextFeatureSettings)
+    feature_function = (text_pairs.make_text_features, text_pairs.TextFeatureSettings)
 
     def __init__(self, config: ClassifierConfig):
         super().__init__(config)
@@ -32,7 +27,7 @@ class TextSource(Source):
         if self.is_multi_label:
             self.label_columns = ("label_sets",)
 
-    def read(self, split: str) -> list[TextExample] | None:
+    def read(self, split: str) -> list[text_pairs.TextExample] | None:
         """See `Source`; the labels of a user's own task are collected when its training data is read."""
         config, flag = self.config, FILE_FLAGS[split]
         path = getattr(config, flag)

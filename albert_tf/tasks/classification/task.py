@@ -121,9 +121,8 @@ class ClassificationTask(TextTask, LabelTask):
             for name in names:
                 own = groups == name
                 key = metric if name == names[0] else f"{metric}_{name}"
-                results[key] = metrics.measured(
-                    metric, answers[own], labels[own], probabilities[own]
-                )
+                of_group = (values[own] for values in (answers, labels, probabilities))
+                results[key] = metrics.measured(metric, *of_group)
         return results
 
     def majority_levels(self) -> Mapping[str, float]:

@@ -61,9 +61,8 @@ def split_labels(field: Cell, separator: str, place: str) -> list[str]:
         return []
     labels = [label_name(label) for label in field.strip().split(separator)]
     if not all(labels):
-        raise UserError(
-            f"{place}: expected labels with {separator!r} between them, got {field[:80]!r}"
-        )
+        expected = f"expected labels with {separator!r} between them"
+        raise UserError(f"{place}: {expected}, got {field[:80]!r}")
     return labels
 
 
@@ -154,10 +153,8 @@ def check_texts(examples: Sequence[TextExample], text_columns: Sequence[str], so
         if num_empty == len(examples):
             raise UserError(f"{source}: column {column!r} has no text in any row")
         if num_empty:
-            print(
-                f"{source}: {num_empty:,} of {len(examples):,} rows have no text in column {column!r}",
-                flush=True,
-            )
+            count = f"{num_empty:,} of {len(examples):,} rows"
+            print(f"{source}: {count} have no text in column {column!r}", flush=True)
 
 
 def find_labels(

@@ -54,9 +54,7 @@ class DistillationConfig(Settings):
         """Checks that the flags name text and a student."""
         run = others[DistillationRunConfig]
         if not run.init_checkpoint:
-            run.refuse(
-                "init_checkpoint", "is required: the student, such as albert-tf fold makes it"
-            )
+            run.refuse("init_checkpoint", "is required: the student, as albert-tf fold makes it")
         if run.do_train and not self.input_file:
             self.refuse("input_file", "is required to train: plain text, one text per line")
         if not run.do_train and not self.eval_file:

@@ -71,12 +71,9 @@ class DistillationTask(Task):
         self._teacher = pretrained.read_weights(config.teacher)
         self.model_config = self._weights.config
         self._tokenizer = self._vocabulary()
-        positions = min(
-            one.config.max_position_embeddings for one in (self._weights, self._teacher)
-        )
-        if config.max_seq_length > positions:
-            reason = f"({config.max_seq_length}) is above the {positions} positions of student and teacher"
-            config.refuse("max_seq_length", reason)
+        most = min(one.config.max_position_embeddings for one in (self._weights, self._teacher))
+        if config.max_seq_length > most:
+            config.refuse("max_seq_length", f"is above the {most} positions of student and teacher")
         depths = self.model_config.num_hidden_layers, self._teacher.config.num_hidden_layers
         self._matched = matched_layers(*depths)
         self.train_data = self._read("input_file") if run.do_train else None
@@ -91,9 +88,8 @@ class DistillationTask(Task):
             raise UserError(f"--teacher={self.config.teacher}: has no vocabulary beside it")
         tokenizer = Tokenizer.from_file(path, **other.cleaning)
         if not own.has_vocabulary_of(tokenizer) or own.config.vocab_size != other.config.vocab_size:
-            raise UserError(
-                f"--init_checkpoint: has another vocabulary than --teacher={self.config.teacher}; fold that model"
-            )
+            reason = f"has another vocabulary than --teacher={self.config.teacher}"
+            raise UserError(f"--init_checkpoint: {reason}; fold that model")
         return tokenizer
 
     def _read(self, flag: str) -> TableData:

@@ -10,22 +10,15 @@ r"""Trains sentence embeddings: vectors whose cosines say how alike texts are.
 docs/embeddings.md describes the data, and what to do with the trained model.
 """
 
-from albert_tf.tasks.definition import TaskDefinition
+from albert_tf.tasks.definition import TaskDefinition, imported
 from albert_tf.tasks.embedding.predictor import EmbeddingPredictor
 from albert_tf.tasks.embedding.settings import EmbeddingConfig
 from albert_tf.tasks.embedding.source import EmbeddingSource
-
-
-def _task(config, run):
-    from albert_tf.tasks.embedding.task import EmbeddingTask  # TensorFlow
-
-    return EmbeddingTask(config, run)
-
 
 DEFINITION = TaskDefinition(
     names=("embedding",),
     settings=EmbeddingConfig,
     source=EmbeddingSource,
-    task=_task,
+    task=imported("albert_tf.tasks.embedding.task", "EmbeddingTask"),
     predictors={"AlbertForEmbedding": EmbeddingPredictor},
 )

@@ -7,8 +7,9 @@ import numpy as np
 
 from albert_tf.core.errors import UserError, shortened
 from albert_tf.data.feature_table import FeatureTable
+from albert_tf.tasks.classification.text_pairs import PairSettings
 from albert_tf.tasks.embedding.metrics import unit_length
-from albert_tf.tasks.embedding.source import GroupSettings, TextGroup, make_group_features
+from albert_tf.tasks.embedding.source import TextGroup, make_group_features
 from albert_tf.tasks.predictor import Answer, Predictor
 
 
@@ -19,12 +20,11 @@ class Embedder(Predictor):
         """The vectors of texts, float32 [texts, D]."""
         groups = [TextGroup("", (text,)) for text in checked_texts(texts)]
         if not groups:
-            return np.zeros([0, self._width()], np.float32)
-        settings = GroupSettings(self.tokenizer, self.task_settings["max_seq_length"])
+            config = self.model.config
+            width = config.sentence_embedding["projection_size"] or config.hidden_size
+            return np.zeros([0, width], np.float32)
+        settings = PairSettings(self.tokenizer, self.task_settings["max_seq_length"])
         return self.vectors(make_group_features(settings, groups))
-
-    def _width(self) -> int:
-        return self.model.config.hidden_size
 
     def vectors(self, table: FeatureTable) -> np.ndarray:
         """The vectors of a table's sequences, float32 [sequences, D]."""
@@ -44,10 +44,6 @@ class EmbeddingPredictor(Embedder):
     """Answers a text with its vector."""
 
     expects = "a text"
-
-    def _width(self):
-        config = self.model.config
-        return config.sentence_embedding["projection_size"] or config.hidden_size
 
     def check(self, item):
         first = self.task_settings.get("text_columns", "").partition(",")[0].strip()

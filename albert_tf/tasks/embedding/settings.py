@@ -32,9 +32,7 @@ class EmbeddingConfig(FineTuningConfig):
     )
     eval_columns: str = setting("", "The same for --eval_file; by default --text_columns.")
     score_column: str = setting("score", "Column with the score of two texts.")
-    max_score: float = setting(
-        1.0, "Score that means a cosine of 1, for --loss=cosine.", minimum=1e-6
-    )
+    max_score: float = setting(1.0, "Score of a cosine of 1, for --loss=cosine.", minimum=1e-6)
     loss: str = setting(
         "infonce",
         "Loss: infonce selects the positive among all positives and negatives of the batch; cosine fits the cosine to"

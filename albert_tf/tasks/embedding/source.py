@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from albert_tf.core.errors import UserError
 from albert_tf.data.feature_table import FeatureTable
 from albert_tf.data.tables import chosen, is_table, read_lines, read_table, text_of
+from albert_tf.tasks.classification.text_pairs import PairSettings
 from albert_tf.tasks.classification.tsv import parse_value, read_rows
 from albert_tf.tasks.embedding.settings import EmbeddingConfig
 from albert_tf.tasks.sequences import pack_pairs
 from albert_tf.tasks.source import FILE_FLAGS, Source
-from albert_tf.text.tokenizer import Tokenizer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,15 +26,7 @@ class TextGroup:
     score: float | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class GroupSettings:
-    """Settings of the features."""
-
-    tokenizer: Tokenizer
-    max_seq_length: int
-
-
-def make_group_features(settings: GroupSettings, groups: Sequence[TextGroup]) -> FeatureTable:
+def make_group_features(settings: PairSettings, groups: Sequence[TextGroup]) -> FeatureTable:
     """A table of C sequences `input_ids` and `segment_ids` for each group of C texts.
 
     Its columns are `text_ids` [n, C] and, if the groups have scores, `label_scores` [n, 1].
@@ -61,7 +53,7 @@ class EmbeddingSource(Source):
 
     config: EmbeddingConfig
     task_name = "embedding"
-    feature_function = (make_group_features, GroupSettings)
+    feature_function = (make_group_features, PairSettings)
     relevant: Sequence[Sequence[int]] = ()
 
     def names(self, split: str) -> list[str]:

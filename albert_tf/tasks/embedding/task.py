@@ -110,12 +110,9 @@ class EmbeddingTask(FineTuningTask):
         texts_MD = tf.reshape(tf.transpose(texts_XCD, [1, 0, 2]), [-1, texts_XCD.shape[-1]])
         logits_BM = self.config.scale * tf.matmul(vectors_BCD[:, 0], texts_MD, transpose_b=True)
         keys_BM = _key(tf.cast(text_ids_BC[:, :1], tf.int64), candidates_M)
-        place_BM = tf.reshape(
-            tf.searchsorted(self._known, tf.reshape(keys_BM, [-1])), tf.shape(keys_BM)
-        )
-        is_known_BM = (
-            tf.gather(self._known, tf.minimum(place_BM, tf.size(self._known) - 1)) == keys_BM
-        )
+        place_X = tf.searchsorted(self._known, tf.reshape(keys_BM, [-1]))
+        place_BM = tf.reshape(tf.minimum(place_X, tf.size(self._known) - 1), tf.shape(keys_BM))
+        is_known_BM = tf.gather(self._known, place_BM) == keys_BM
         batch = tf.shape(text_ids_BC)[0]
         own_B = tf.range(batch) + (context.replica_id_in_sync_group * batch if context else 0)
         is_own_BM = tf.range(tf.size(candidates_M)) == own_B[:, None]

@@ -58,9 +58,8 @@ class PretrainedPredictor(PairPredictor, Embedder):
             self._check_head(f"fill {MASK}", "cls/predictions/")
             limit = self.task_settings["max_seq_length"]
             if self.tokenizer.mask_id in encode_masked(self.tokenizer, example.text_a)[limit - 2 :]:
-                raise UserError(
-                    f"a {MASK} is not among the first {limit} tokens of {shortened(example.text_a)}"
-                )
+                text = shortened(example.text_a)
+                raise UserError(f"a {MASK} is not among the first {limit} tokens of {text}")
             return "fill"
         return "embed"
 
@@ -130,9 +129,8 @@ class PretrainedPredictor(PairPredictor, Embedder):
         example, limit = super().check(text), self.task_settings["max_seq_length"]
         ids = self.tokenizer.encode(example.text_a)
         if example.text_b is not None or not 0 < len(ids) <= limit - 2:
-            raise UserError(
-                f"a text to score has 1 to {limit - 2} tokens and no tab; got {len(ids)} tokens in {shortened(text)}"
-            )
+            expected = f"a text to score has 1 to {limit - 2} tokens and no tab"
+            raise UserError(f"{expected}; got {len(ids)} tokens in {shortened(text)}")
         return [self.tokenizer.cls_id, *ids, self.tokenizer.sep_id]
 
     def _log_probabilities(self, rows: Sequence[list[int]], masked_B2: np.ndarray) -> np.ndarray:

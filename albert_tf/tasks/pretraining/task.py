@@ -206,15 +206,13 @@ class PretrainingTask(Task):
         }
         # If no pair is out of order, the head learns only to answer that.
         has_order = metadata.get("sentence_task") != "none"
-        order_head = [
-            name for name in model.named_variables() if name.startswith("cls/seq_relationship/")
-        ]
+        names = [] if has_order else model.named_variables()
         pretrained.save_pretrained(
             model,
             folder,
             spm_model_file=self._vocabulary_file,
             **self._cleaning(),
-            untrained=[] if has_order else order_head,
+            untrained=[name for name in names if name.startswith("cls/seq_relationship/")],
             card={"Data": data, **history},
         )
 

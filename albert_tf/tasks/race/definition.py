@@ -6,24 +6,17 @@ r"""Fine-tunes ALBERT on RACE, read from its unpacked archive.
 The archive has the folders train/, dev/ and test/, each with middle/ and high/.
 """
 
-from albert_tf.tasks.definition import TaskDefinition
+from albert_tf.tasks.definition import TaskDefinition, imported
 from albert_tf.tasks.presets import row
 from albert_tf.tasks.race.predictor import ChoicePredictor
 from albert_tf.tasks.race.settings import RaceConfig
 from albert_tf.tasks.race.source import RaceSource
 
-
-def _task(config, run):
-    from albert_tf.tasks.race.task import RaceTask  # TensorFlow
-
-    return RaceTask(config, run)
-
-
 DEFINITION = TaskDefinition(
     names=("race",),
     settings=RaceConfig,
     source=RaceSource,
-    task=_task,
+    task=imported("albert_tf.tasks.race.task", "RaceTask"),
     predictors={"AlbertForMultipleChoice": ChoicePredictor},
     presets={
         "paper": {"race": row(2e-5, 32, 0.1, 12000, 1000, 512)},

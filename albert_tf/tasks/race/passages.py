@@ -52,10 +52,8 @@ def read_race(
     root = data_dir.rstrip("/")
     folder = next(filter(files.is_folder, [f"{root}/{split}", f"{root}/RACE/{split}"]), None)
     if not folder:
-        raise UserError(
-            f"--{flag}={data_dir}: has no folder {split}; expected RACE's train, dev and test,"
-            " each with middle and high"
-        )
+        expected = "RACE's train, dev and test, each with middle and high"
+        raise UserError(f"--{flag}={data_dir}: has no folder {split}; expected {expected}")
     questions: list[RaceQuestion] = []
     for name in LEVELS if level == "all" else (level,):
         for path in files.matching(f"{folder}/{name}/*.txt"):
@@ -72,10 +70,8 @@ def _read_file(path: str, level: str, need_answers: bool) -> Iterator[RaceQuesti
     try:
         yield from _questions(passage, name, level, need_answers)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UserError(
-            f"{path}: is not a passage of RACE with article, questions, options and answers"
-            f" ({type(error).__name__}: {first_line(error)})"
-        ) from None
+        reason = f"{type(error).__name__}: {first_line(error)}"
+        raise UserError(f"{path}: is not a passage of RACE ({reason})") from None
 
 
 def _questions(passage: dict, name: str, level: str, need_answers: bool) -> Iterator[RaceQuestion]:

@@ -6,13 +6,7 @@ from typing import Any
 from scipy.special import softmax
 
 from albert_tf.tasks.predictor import Item, Predictor, best_label, defaults_of
-from albert_tf.tasks.race.passages import (
-    ANSWERS,
-    NUM_OPTIONS,
-    RaceQuestion,
-    RaceSettings,
-    make_race_features,
-)
+from albert_tf.tasks.race import passages
 from albert_tf.tasks.race.settings import RaceConfig
 
 
@@ -20,27 +14,31 @@ class ChoicePredictor(Predictor):
     """Chooses the best of four options."""
 
     expects = '{"article": ..., "question": ..., "options": [four texts]}'
-    prompts = ("article", "question", *(f"option {letter}" for letter in ANSWERS))
-    empty = {"article": "", "question": "", "options": [""] * NUM_OPTIONS}
+    prompts = ("article", "question", *(f"option {letter}" for letter in passages.ANSWERS))
+    empty = {"article": "", "question": "", "options": [""] * passages.NUM_OPTIONS}
     line_format = "json"
     default_settings = defaults_of(RaceConfig, "max_seq_length", "max_qa_length")
 
-    def check(self, item: Item) -> RaceQuestion:
+    def check(self, item: Item) -> passages.RaceQuestion:
         values: Mapping[str, Any] = item if isinstance(item, Mapping) else {}
         article: Any = values.get("article", values.get("context"))
         question: Any = values.get("question")
         options: Any = values.get("options")
         texts = [article, question, *(options if isinstance(options, list) else [])]
-        if len(texts) != 2 + NUM_OPTIONS or not all(isinstance(text, str) for text in texts):
+        if len(texts) != 2 + passages.NUM_OPTIONS or not all(
+            isinstance(text, str) for text in texts
+        ):
             self.refuse(item)
-        return RaceQuestion("", "", article, question, tuple(options), None)
+        return passages.RaceQuestion("", "", article, question, tuple(options), None)
 
     def answers(self, examples):
         """See `Predictor`: `answer` (a letter), `option`, `probability` and `probabilities` by letter."""
-        settings = RaceSettings(self.tokenizer, **self.settings("max_seq_length", "max_qa_length"))
-        logits_BC = self.outputs(make_race_features(settings, examples))["logits"]
+        settings = passages.RaceSettings(
+            self.tokenizer, **self.settings("max_seq_length", "max_qa_length")
+        )
+        logits_BC = self.outputs(passages.make_race_features(settings, examples))["logits"]
         answers = []
         for question, row in zip(examples, softmax(logits_BC, axis=-1), strict=True):
-            answer = best_label("answer", ANSWERS, row)
+            answer = best_label("answer", passages.ANSWERS, row)
             answers.append({**answer, "option": question.options[int(row.argmax())]})
         return answers

@@ -210,9 +210,7 @@ def best_answers(
             if len(best) == n_best_size:
                 break
         best = best or {"": (_NO_LOG_PROB, _NO_LOG_PROB, 0, 0)}
-        scores = [
-            start_log_prob + end_log_prob for start_log_prob, end_log_prob, *_ in best.values()
-        ]
+        scores = [span[0] + span[1] for span in best.values()]
         weights = [math.exp(score - max(scores)) for score in scores]
         total = sum(weights)
         answers.append(

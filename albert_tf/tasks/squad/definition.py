@@ -10,7 +10,7 @@ The evaluation follows the official rules.
 
 import os
 
-from albert_tf.tasks.definition import TaskDefinition
+from albert_tf.tasks.definition import TaskDefinition, imported
 from albert_tf.tasks.presets import row
 from albert_tf.tasks.squad.predictor import SpanOrNonePredictor, SpanPredictor
 from albert_tf.tasks.squad.questions import version_of
@@ -31,18 +31,12 @@ def _of_data(values, given):
     return {"version": max(found)} if found else {}
 
 
-def _task(config, run):
-    from albert_tf.tasks.squad.task import SquadTask  # TensorFlow
-
-    return SquadTask(config, run)
-
-
 DEFINITION = TaskDefinition(
     names=("squad1.1", "squad2.0"),
     name_of=lambda values: f"squad{values['version']}",
     settings=SquadConfig,
     source=SquadSource,
-    task=_task,
+    task=imported("albert_tf.tasks.squad.task", "SquadTask"),
     predictors={"AlbertForSpan": SpanPredictor, "AlbertForSpanOrNone": SpanOrNonePredictor},
     of_data=_of_data,
     presets={

@@ -22,9 +22,7 @@ class SquadConfig(TaughtConfig):
     predictions_endings: ClassVar[tuple[str, ...]] = (".json",)
     train_file: str = files_setting("SQuAD's JSON file to train on.")
     eval_file: str = files_setting("SQuAD's JSON file to evaluate on.")
-    predict_file: str = files_setting(
-        "JSON file with questions to answer, with or without answers."
-    )
+    predict_file: str = files_setting("JSON file with questions, with or without answers.")
     skip_wrong_answers: bool = setting(
         False,
         "Whether to leave out answers that are not at their answer_start, instead of an error.",
@@ -64,6 +62,5 @@ class SquadConfig(TaughtConfig):
             except ValueError:
                 is_number = False
             if not is_number:
-                self.refuse(
-                    "null_threshold", f"must be `best` or a number, got {self.null_threshold!r}"
-                )
+                reason = f"must be `best` or a number, got {self.null_threshold!r}"
+                self.refuse("null_threshold", reason)

@@ -103,9 +103,7 @@ def read_tagged(
     if not sentences:
         raise UserError(f"{source}: contains no words")
     if need_tags and not any(tag != entities.OUTSIDE for tags in all_tags for tag in tags):
-        raise UserError(
-            f"{source}: every tag is {entities.OUTSIDE}; name the column of the tags with --tag_column"
-        )
+        raise UserError(f"{source}: every tag is O; name the column of the tags with --tag_column")
     return TaggedFile(path, tuple(sentences), tuple(all_tags) if need_tags else None, scheme)
 
 

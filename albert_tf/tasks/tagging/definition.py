@@ -6,22 +6,15 @@ r"""Fine-tunes ALBERT to tag words, such as named entities, in files like CoNLL'
         --output_dir=runs/entities
 """
 
-from albert_tf.tasks.definition import TaskDefinition
+from albert_tf.tasks.definition import TaskDefinition, imported
 from albert_tf.tasks.tagging.predictor import TaggingPredictor
 from albert_tf.tasks.tagging.settings import TaggingConfig
 from albert_tf.tasks.tagging.source import TaggingSource
-
-
-def _task(config, run):
-    from albert_tf.tasks.tagging.task import TaggingTask  # TensorFlow
-
-    return TaggingTask(config, run)
-
 
 DEFINITION = TaskDefinition(
     names=("tagging",),
     settings=TaggingConfig,
     source=TaggingSource,
-    task=_task,
+    task=imported("albert_tf.tasks.tagging.task", "TaggingTask"),
     predictors={"AlbertForTokenClassification": TaggingPredictor},
 )

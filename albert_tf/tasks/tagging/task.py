@@ -27,9 +27,7 @@ class TaggingTask(FineTuningTask):
     config: TaggingConfig
     best_metric = "f1"
     usual_predictions_file = "predictions/predictions.conll"
-    usual_epochs = (
-        10.0  # after 3, small models on small files have hardly begun (docs/finetuning.md)
-    )
+    usual_epochs = 10.0  # after 3, small models on small files have hardly begun
     shown_metrics = ("loss", "precision", "recall", "f1")
 
     def __init__(self, config: TaggingConfig, run: FineTuningRunConfig):
