@@ -18,26 +18,7 @@ from albert_tf.model.config import AlbertConfig
 from albert_tf.training import optimizers
 from lab.experiments import declarations
 from lab.experiments.preparation import Workspace
-from tests.helpers import (
-    MICRO,
-    MINE,
-    TINY,
-    WORDS,
-    FinishedRun,
-    eagerly,
-    fine_tune_here,
-    glue_files,
-    labels_files,
-    passage,
-    race_files,
-    random_features,
-    squad_files,
-    tagging_files,
-    train_spm,
-    tsv_files,
-    write_files,
-    write_records,
-)
+from tests import helpers
 
 # Two logical devices, for the multi-device step; most tests use the first alone.
 tf.config.set_logical_device_configuration(
@@ -69,7 +50,7 @@ def pytest_collection_finish():
 
 @pytest.fixture
 def tiny() -> AlbertConfig:
-    return TINY
+    return helpers.TINY
 
 
 @pytest.fixture(scope="session")
@@ -95,14 +76,14 @@ def golden(real_data) -> pathlib.Path:
 @pytest.fixture(scope="module", name="eagerly")
 def eager_module():
     """In a module with this fixture, `helpers.eagerly` holds in every test."""
-    with eagerly():
+    with helpers.eagerly():
         yield
 
 
 @pytest.fixture
 def eager():
     """In a test with this fixture, too; the graphs of a tiny model take longer to build than its steps."""
-    with eagerly():
+    with helpers.eagerly():
         yield
 
 
@@ -116,14 +97,16 @@ def unclipped(monkeypatch):
 @pytest.fixture
 def records_file(tmp_path) -> pathlib.Path:
     """A file of 60 random pretraining records."""
-    return write_records(tmp_path / "records" / "examples.tfrecord", random_features(60))
+    return helpers.write_records(
+        tmp_path / "records" / "examples.tfrecord", helpers.random_features(60)
+    )
 
 
 @pytest.fixture
 def config_file(tmp_path) -> pathlib.Path:
     """The tiny configuration as a file."""
     path = tmp_path / "albert_config.json"
-    path.write_text(TINY.to_json_string())
+    path.write_text(helpers.TINY.to_json_string())
     return path
 
 
@@ -145,9 +128,9 @@ def tiny_pretrained(tmp_path_factory) -> pathlib.Path:
 
     folder = tmp_path_factory.mktemp("pretrained")
     options = {"model_type": "word", "vocab_size": 99, "hard_vocab_limit": False}
-    spm = train_spm(folder / "words.model", [WORDS] * 3, **options)
+    spm = helpers.train_spm(folder / "words.model", [helpers.WORDS] * 3, **options)
     # Start values ten times as large as usual, so that outputs differ from example to example.
-    config = TINY.replace(
+    config = helpers.TINY.replace(
         vocab_size=Tokenizer.from_file(spm).vocab_size,
         max_position_embeddings=64,
         num_hidden_layers=1,  # building graphs is what takes the time here
@@ -161,8 +144,15 @@ def tiny_pretrained(tmp_path_factory) -> pathlib.Path:
 def task_files(tmp_path_factory) -> pathlib.Path:
     """A folder with small made-up data of every fine-tuning task: glue, tsv, squad, RACE, tagging, labels."""
     folder = tmp_path_factory.mktemp("tasks")
-    for make in (glue_files, tsv_files, squad_files, race_files, tagging_files, labels_files):
-        write_files(folder, make(np.random.default_rng(3)))
+    for make in (
+        helpers.glue_files,
+        helpers.tsv_files,
+        helpers.squad_files,
+        helpers.race_files,
+        helpers.tagging_files,
+        helpers.labels_files,
+    ):
+        helpers.write_files(folder, make(np.random.default_rng(3)))
     return folder
 
 
@@ -202,7 +192,7 @@ def task_flags(task_files, tiny_pretrained) -> dict[str, tuple[str, list[str]]]:
 
 
 @pytest.fixture(scope="session")
-def finished(task_flags, tmp_path_factory) -> Callable[[str], FinishedRun]:
+def finished(task_flags, tmp_path_factory) -> Callable[[str], helpers.FinishedRun]:
     """A function that gives the finished run of a task, with predictions; made once, so change nothing in its folder.
 
     It has dropout wherever there can be any, so that a run that is taken up must draw the same again. Only SQuAD 1.1
@@ -211,20 +201,20 @@ def finished(task_flags, tmp_path_factory) -> Callable[[str], FinishedRun]:
     """
 
     @functools.cache
-    def run(task: str) -> FinishedRun:
+    def run(task: str) -> helpers.FinishedRun:
         runner, flags = task_flags[task]
         flags = [*flags, "--do_predict", "--deterministic", "--hidden_dropout_prob=0.1"]
         flags += ["--attention_probs_dropout_prob=0.1", "--seed=40"]
         folder = tmp_path_factory.mktemp(task) / "run"
         several = ["--num_runs=2"] if task == "mrpc" else []
         output = io.StringIO()
-        in_graphs = contextlib.nullcontext() if task == "squad1.1" else eagerly()
+        in_graphs = contextlib.nullcontext() if task == "squad1.1" else helpers.eagerly()
         with contextlib.redirect_stdout(output), in_graphs:
-            results = fine_tune_here(runner, *flags, *several, f"--output_dir={folder}")
+            results = helpers.fine_tune_here(runner, *flags, *several, f"--output_dir={folder}")
         if several:
             folder = folder / "seed_40"
             results = json.loads((folder / "results.json").read_text())
-        return FinishedRun(runner, flags, folder, results, output.getvalue())
+        return helpers.FinishedRun(runner, flags, folder, results, output.getvalue())
 
     return run
 
@@ -244,7 +234,7 @@ def data_dir(tmp_path_factory) -> pathlib.Path:
         path.parent.mkdir(exist_ok=True)
         path.write_text(text(12) + "\n")
     paragraphs = [
-        {"context": passage(number), "qas": [{"id": str(index), "question": "Who?"}]}
+        {"context": helpers.passage(number), "qas": [{"id": str(index), "question": "Who?"}]}
         for index, number in enumerate((*range(18), 0))
     ]
     squad = {"data": [{"title": "t", "paragraphs": paragraphs}]}
@@ -253,7 +243,7 @@ def data_dir(tmp_path_factory) -> pathlib.Path:
     for number, level in enumerate(("middle", "high"), 18):
         path = folder / "race" / "dev" / level / "1.txt"
         path.parent.mkdir(parents=True)
-        path.write_text(json.dumps({"article": passage(number)}))
+        path.write_text(json.dumps({"article": helpers.passage(number)}))
     return folder
 
 
@@ -261,8 +251,8 @@ def data_dir(tmp_path_factory) -> pathlib.Path:
 def micro(tmp_path_factory) -> tuple[declarations.Scale, declarations.Experiment]:
     """A scale of seconds, and an experiment of two rows."""
     folder = tmp_path_factory.mktemp("declared")
-    (folder / "micro.toml").write_text(MICRO)
-    (folder / "mine.toml").write_text(MINE)
+    (folder / "micro.toml").write_text(helpers.MICRO)
+    (folder / "mine.toml").write_text(helpers.MINE)
     scale = declarations.read_scale(str(folder / "micro.toml"))
     return scale, declarations.read_experiment(str(folder / "mine.toml"))
 

@@ -494,9 +494,6 @@ lower = "one layer"
 """
 
 
-# --- Finished runs ---
-
-
 def lines(path: pathlib.Path) -> list[dict]:
     """The lines of a run's log, without speeds; none if it does not exist."""
     found = map(json.loads, path.read_text().splitlines() if path.exists() else ())

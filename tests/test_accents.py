@@ -16,13 +16,7 @@ from albert_tf.export import export_model
 from albert_tf.formats import pretrained
 from albert_tf.serving.predictors import load_predictor
 from albert_tf.text.tokenizer import Tokenizer
-from tests.helpers import (
-    TINY,
-    eagerly,
-    fine_tune_here,
-    pretrain_here,
-    write_files,
-)
+from tests.helpers import TINY, eagerly, fine_tune_here, pretrain_here, write_files
 from tests.text.texts import write_vocabulary
 
 SENTENCES = ["Été à la plage, déjà.", "Le café est là.", "Où est la forêt ?", "Ça va très bien."]

@@ -4,6 +4,7 @@ Covers: pretrain.py, serve.py.
 """
 
 import pathlib
+import re
 import subprocess
 import sys
 import zipfile
@@ -30,7 +31,7 @@ def albert_tf(*words: str, cwd=ROOT, path=ROOT) -> subprocess.CompletedProcess:
 def test_every_program_has_a_name():
     """Those at the top of the package, those of data preparation, and those of the tasks."""
     files = {*ROOT.glob("albert_tf/*.py"), *ROOT.glob("albert_tf/data_prep/*.py")}
-    programs = {file for file in files if "\ndef run() -> None:" in file.read_text()}
+    programs = {file for file in files if re.search(r"\n(def run\(|run = )", file.read_text())}
     programs |= {*ROOT.glob("albert_tf/tasks/*/definition.py")}  # of fine-tuning
     programs.remove(ROOT / "albert_tf/tasks/pretraining/definition.py")
     named = {ROOT / f"{module.replace('.', '/')}.py" for module in MODULES.values()}

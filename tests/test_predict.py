@@ -43,9 +43,6 @@ def rows_of(path) -> list[dict[str, str]]:
     return [dict(zip(header.split("\t"), line.split("\t"), strict=True)) for line in lines]
 
 
-# --- The same answers as the runners'
-
-
 def test_labels_are_the_runners(finished, task_files):
     run = finished("tsv")
     items = [
@@ -213,9 +210,6 @@ def test_entities_are_the_runners(finished, task_files):
             predictor.check(wrong)
 
 
-# --- Pretrained models
-
-
 def test_masks_are_filled_from_the_masked_lm_head(tiny_pretrained):
     (answer,) = answers_to(tiny_pretrained, ["anna [MASK] met carl [MASK] ."])
     tokenizer = Tokenizer.from_file(str(tiny_pretrained / "spiece.model"))
@@ -333,9 +327,6 @@ def test_a_part_behind_a_mask_goes_on_within_the_word_without_space(unigram, tex
     assert pieces == expected
 
 
-# --- What goes in
-
-
 def test_a_wrong_line_is_named_after_the_answers_before_it(finished):
     predictor = predictors.load_predictor(finished("tsv").folder)
     lines = ['"anna saw bert ."', '{"text": "carl"}', "", '{"text_a": "a", "text_b": "b"}']
@@ -352,9 +343,6 @@ def test_a_line_that_is_no_text_is_rejected(tiny_pretrained):
         with pytest.raises(UserError, match="^line 1: ") as error:
             list(predict.answers(predictor, [line], lines_at_a_time=1, input_format="json"))
         assert "\n" not in str(error.value)
-
-
-# --- In Python
 
 
 def test_what_is_no_text_is_named(tiny_pretrained):
@@ -388,24 +376,15 @@ def test_a_model_folder_gives_its_tokenizer(format, do_lower_case, tiny_pretrain
     assert chosen.do_lower_case != do_lower_case
 
 
-# --- The command
-
-
 @pytest.mark.slow
 def test_the_command_answers_standard_input_in_utf8(tiny_pretrained):
     given = (
         b"\xef\xbb\xbf"
         + b'{"text": "anna [MASK]", "id": "\xc3\xa9"}\n"bert met carl .\\tdora left ."\n'
     )
+    command = [sys.executable, "-m", "albert_tf.command", "predict", str(tiny_pretrained)]
     process = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "albert_tf.command",
-            "predict",
-            str(tiny_pretrained),
-            "--input_format=json",
-        ],
+        [*command, "--input_format=json"],
         input=given + b"na\xefve\n",
         capture_output=True,
         cwd=ROOT,
@@ -414,11 +393,9 @@ def test_the_command_answers_standard_input_in_utf8(tiny_pretrained):
     )
     first, second = map(json.loads, process.stdout.decode().splitlines())
     assert first["id"] == "é" and {"masks", "text"} < first.keys() and [*second] == ["in_order"]
-    assert process.stderr.decode() == "predict.py: line 3: not UTF-8\n"
+    assert process.stderr.decode() == "albert-tf predict: line 3: not UTF-8\n"
     assert process.returncode == 1
 
-
-# --- Tables: as many answers as rows, beside the columns of the user
 
 ROWS = [
     {"review": "anna saw bert .", "label": "mine", "id": "a/1"},

@@ -48,8 +48,6 @@ def pretraining(records_file, config_file, tmp_path):
     return run
 
 
-# --- Flags
-
 PRETRAIN = "pretrain --output_dir=x --model=albert-base-v2"
 GLUE = "classifier --init_checkpoint={model} --output_dir=x --task_name=RTE --data_dir={tasks}/glue"
 OWN = (
@@ -122,9 +120,6 @@ def test_it_stops_before_tensorflow_is_imported(
     assert message in the_line(process) and process.returncode == 2
 
 
-# --- Files of text and of tasks
-
-
 def squad_file(text: object = "Anna", start: object = 0) -> str:
     """A file of SQuAD 2.0 with one question and one answer."""
     answers = [{"text": text, "answer_start": start}]
@@ -147,7 +142,6 @@ SCORES, LABELS = f"{TSV} --kind=regression", f"{TSV} --label_separator=;"
 SQUAD_2 = "squad --version=2.0 --max_query_length=9 --train_file={path}"
 RACE_HIGH = "race --data_dir={folder} --level=high"
 CONLL = "tagger --train_file={path}"
-SPLIT = "split_sentences --output_file={folder}/out.txt --input_file={path}"
 CREATE = (
     "create_pretraining_data --output_dir={folder}/out --input_file={path} --spm_model_file={spm}"
 )
@@ -176,8 +170,6 @@ WRONG_FILES = [
     (RACE_HIGH, race_file(questions=[], options=[], answers=[]), "no questions"),
     (RACE_HIGH, race_file(options=[["a", "b"]]), "options"),
     (CONLL, "Ann NNP\n", "expected a tag such"),
-    (SPLIT, '{"text": 7}', ":1: expected an object with a text"),
-    (SPLIT, "Anna saw Bert.\n".encode("utf-16"), "is binary"),
     (CREATE, "Anna saw Bert.\rBert ran.\r", "end in CR alone"),
     (f"{CREATE} --spm_model_file={{path}}", "no model", "is neither a SentencePiece model nor"),
 ]
@@ -224,9 +216,6 @@ def test_labels_and_files_of_another_task(task_flags, task_files, tmp_path):
         assert not out.exists()
 
 
-# --- Records
-
-
 def test_records_that_do_not_fit(pretraining, records_file, config_file, tmp_path):
     big = write_records(tmp_path / "big.tfrecord", random_features(30, vocab_size=120))
     other = random_features(6)
@@ -266,9 +255,6 @@ def test_records_of_another_casing(tiny_pretrained, tmp_path):
         "do_lower_case must be the same everywhere: --input_file has False, the model has True"
     )
     assert message in error_of(pretrain_here, *flags, "--train_batch_size=2")
-
-
-# --- Models and folders
 
 
 def test_a_model_that_does_not_fit(pretraining, task_flags, tiny_pretrained, tmp_path):

@@ -10,7 +10,6 @@ import sys
 import pytest
 
 from albert_tf.core import flags
-from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings, changed, setting
 from tests.helpers import ROOT, error_of, fine_tuning_settings
 
@@ -168,10 +167,6 @@ def test_how_a_program_ends(words, status, message, tmp_path):
     assert process.returncode == status
     assert process.stderr.startswith(f"program.py: {message}" if message else "")
     assert process.stderr.count("\n") == bool(message)
-
-
-def test_user_errors_show_every_character():
-    assert str(UserError("a\nb\x00")) == "a\\nb\\x00"
 
 
 @pytest.mark.parametrize(

@@ -40,9 +40,6 @@ def assert_equal_tables(one: FeatureTable, other: FeatureTable):
         np.testing.assert_array_equal(one.columns[name], other.columns[name], strict=True)
 
 
-# Tables.
-
-
 def test_rows_become_a_table():
     table = small_table()
     assert len(table) == 6
@@ -108,8 +105,6 @@ def test_parts_put_together_are_the_whole(choices):
     assert_equal_tables(FeatureTable.concatenate(parts), table)
 
 
-# Batches.
-
 LENGTHS = np.random.default_rng(1).integers(3, 41, 203)
 BUCKETS = (8, 24, 40)
 BATCH_SIZE = 16
@@ -174,9 +169,6 @@ def test_evaluation_has_every_example_once(batch_size):
     for batch in batches:
         assert batch.examples.shape == (batch_size,)
         assert LENGTHS[batch.examples[batch.examples >= 0]].max() <= batch.length
-
-
-# Lengths to pad to.
 
 
 @pytest.mark.parametrize(

@@ -82,9 +82,6 @@ def segments(docs, pair):
     return docs.ids[a_start:a_end].tolist(), docs.ids[b_start:b_end].tolist(), label
 
 
-# --- Words.
-
-
 def test_words_begin_at_start_tokens():
     ids = np.array([CLS, 600, 10, 11, 700, SEP, 800, 12, SEP], np.int32)
     positions, offsets = find_words(ids, rule())
@@ -232,8 +229,6 @@ def test_choice_of_tokens_equals_a_plain_restatement_in_distribution():
     assert np.corrcoef(frequency[0], frequency[1])[0, 1] > 0.6
 
 
-# --- Pairs.
-
 ONE, TWO, THREE, FOUR = [510, 511], [520], [530, 531], [540]
 
 
@@ -344,9 +339,6 @@ def test_a_tenth_of_the_documents_is_cut_short():
     assert np.mean(pairs_of_document > 1) == pytest.approx(0.1 * 38 / 39, abs=0.02)
 
 
-# --- Cutting and joining.
-
-
 def test_the_longer_segment_is_cut_at_both_ends():
     fronts = []
     for seed in range(200):
@@ -391,17 +383,12 @@ def test_features_of_an_unmasked_example():
 def test_features_of_a_masked_example():
     docs = documents([[600, 10], [700, 11]])
     features = full_features(
-        docs,
-        [0, 2, 2, 4, 0],
-        rule(masked_lm_prob=1.0, max_predictions_per_seq=5, ngram=2),
+        docs, [0, 2, 2, 4, 0], rule(masked_lm_prob=1.0, max_predictions_per_seq=5, ngram=2)
     )
     assert features["masked_lm_positions"] == [[1, 2, 4, 5, 0]]
     assert features["masked_lm_ids"] == [[600, 10, 700, 11, 0]]
     assert features["masked_lm_weights"] == [[1, 1, 1, 1, 0]]
     assert features["token_boundary"] == [[1, 1, 0, 1, 1, 0, 1, 0, 0]]
-
-
-# --- Across versions and processes.
 
 
 def test_masks_are_those_of_earlier_versions():
@@ -422,10 +409,7 @@ def test_a_vocabulary_survives_json():
     np.testing.assert_array_equal(again.is_word_start, starts)
 
 
-COMPILED = [
-    "albert_tf.data.pretraining_examples",
-    "albert_tf.data.record_formats.record_writer",
-]
+COMPILED = ["albert_tf.data.pretraining_examples", "albert_tf.data.record_formats.record_writer"]
 
 
 def test_all_files_of_compiled_functions_are_tested_here():

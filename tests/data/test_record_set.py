@@ -9,10 +9,7 @@ import numpy as np
 import pytest
 
 from albert_tf.core.errors import UserError
-from albert_tf.data.record_set import (
-    find_pretraining_records,
-    find_records,
-)
+from albert_tf.data.record_set import find_pretraining_records, find_records
 from tests.helpers import LENGTH, PREDICTIONS, write_records
 
 

@@ -84,9 +84,6 @@ def tokens_of(features, row):
     return ids[1 : first_b - 1].tolist(), ids[first_b : length - 1].tolist()
 
 
-# --- What the records hold.
-
-
 def test_original_schema_and_structure(make, spm_model_file):
     folder = make()
     features = read(folder)
@@ -183,9 +180,6 @@ def test_seeds_and_tasks_change_the_examples(make):
     for task, share in (("sop", 0.5), ("nsp", 0.5), ("none", 0.0)):
         found = read(make(task, sentence_task=task, single_segment="clean"))
         assert abs(found["next_sentence_labels"].mean() - share) <= (0.06 if share else 0)
-
-
-# --- The engine.
 
 
 def test_workers_change_nothing(make):
@@ -288,9 +282,6 @@ def test_a_finished_run_is_left_alone(make, capsys):
     make()
     assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
     assert "existed already" in capsys.readouterr().out
-
-
-# --- Odd and wrong input.
 
 
 def test_bytes_that_are_not_utf8(make, monkeypatch, capsys):

@@ -53,7 +53,7 @@ def test_only_prose_is_kept_and_each_sentence_once(tmp_path):
             "Returns the area of a shape.",
             "Every shape has an area, which is returned.",
             "A square with sides that are parallel to the axes.",
-        ],
+        ]
     ]
 
 

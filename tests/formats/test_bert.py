@@ -160,9 +160,6 @@ def test_the_vocabulary_may_be_in_tokenizer_json(folder):
     assert tokenizer.encode("it rains It") == [7, 5, 6, 1]
 
 
-# --- What is made of them: a BERT with a vocabulary of words, and another number of layers ---
-
-
 @pytest.fixture(scope="module")
 def bert(tmp_path_factory):
     folder = tmp_path_factory.mktemp("downstream")

@@ -19,20 +19,10 @@ from albert_tf.formats import pretrained, torch_file
 from albert_tf.formats.tokenizer_files import vocabulary_files
 from albert_tf.model import heads
 from albert_tf.text.tokenizer import Tokenizer
-from tests.helpers import (
-    BATCH,
-    LENGTH,
-    ROOT,
-    TINY,
-    WORDS,
-    noisy,
-    random_features,
-    train_spm,
-    write_files,
-)
+from tests import helpers
 from tests.text.texts import LINES, train, write_vocabulary
 
-RECORDED = ROOT / "tests" / "recorded_outputs"
+RECORDED = helpers.ROOT / "tests" / "recorded_outputs"
 TOLERANCE = 1e-5
 
 
@@ -94,7 +84,7 @@ def test_their_classifier_computes_the_same_here(tmp_path, recorded):
 @pytest.mark.parametrize("is_multi_label", [False, True])
 def test_the_problem_type_is_kept_both_ways(tmp_path, is_multi_label):
     labels = ("sport", "food", "travel")
-    config = TINY.with_labels(labels, "tsv", is_multi_label=is_multi_label)
+    config = helpers.TINY.with_labels(labels, "tsv", is_multi_label=is_multi_label)
     save_pretrained(heads.AlbertForSequenceClassification(config), tmp_path / "ours")
     values = json.loads((tmp_path / "ours" / "config.json").read_text())
     kind = "multi" if is_multi_label else "single"
@@ -107,9 +97,6 @@ def test_the_problem_type_is_kept_both_ways(tmp_path, is_multi_label):
     save_pretrained(model, tmp_path / "tf1", format="tf1")
     again = load_pretrained(tmp_path / "tf1")
     assert again.config.is_multi_label == is_multi_label
-
-
-# --- Variants of their files ---
 
 
 def rewrite(folder, change) -> None:
@@ -189,7 +176,8 @@ def test_a_model_without_a_pooler_is_read(tmp_path, recorded, caplog):
     assert "has no pooler" in caplog.text and len(caplog.records) == 1
     assert_pretraining_outputs(model, recorded, ["sequence_output"])
     vectors = load_predictor(
-        folder, spm_model_file=train_spm(tmp_path / "a.model", [WORDS] * 9, vocab_size=41)
+        folder,
+        spm_model_file=helpers.train_spm(tmp_path / "a.model", [helpers.WORDS] * 9, vocab_size=41),
     )
     assert vectors.embed(["anna sees bert"]).shape == (1, 20)
 
@@ -229,9 +217,6 @@ def test_bfloat16_is_read(tmp_path):
     np.testing.assert_array_equal(found, expected.astype(kind).astype(np.float32))
 
 
-# --- Configurations ---
-
-
 @pytest.mark.parametrize(
     ("values", "message"),
     [
@@ -269,9 +254,6 @@ def test_the_exact_form_of_gelu_is_computed(tmp_path, recorded):
     assert load_pretrained(tmp_path / "ours").config.hidden_act == "gelu_exact"
 
 
-# --- Tokenizer files ---
-
-
 @pytest.fixture(scope="module")
 def vocabulary(tmp_path_factory) -> str:
     """A small SentencePiece model with pieces that end in a digit and a comma."""
@@ -280,7 +262,7 @@ def vocabulary(tmp_path_factory) -> str:
         r"\S+", "the cat sat on a mat and saw 1999, dogs in 2000, or more years (long) ago. no café"
     )
     sentences = [" ".join(rng.choice(words, 9)) for _ in range(2000)]
-    return train_spm(
+    return helpers.train_spm(
         tmp_path_factory.mktemp("vocabulary") / "spiece.model",
         sentences,
         vocab_size=60,
@@ -290,7 +272,7 @@ def vocabulary(tmp_path_factory) -> str:
 
 
 def test_tokenizer_files_are_written_and_read(tmp_path, vocabulary):
-    config = TINY.replace(vocab_size=60)
+    config = helpers.TINY.replace(vocab_size=60)
     model = heads.AlbertForPreTraining(config)
     save_pretrained(model, tmp_path, spm_model_file=vocabulary, do_lower_case=False)
     settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
@@ -324,7 +306,7 @@ def test_transformers_reads_every_kind_of_vocabulary(tmp_path, kind, lower, keep
         path = train(tmp_path / "a.model", byte_fallback=kind == "bytes", vocab_size=450)
     tokenizer = Tokenizer.from_file(path, do_lower_case=lower, keep_accents=keep_accents)
     contents = {**vocabulary_files(tokenizer, 17), "config.json": b'{"model_type": "albert"}'}
-    write_files(tmp_path / "model", contents)
+    helpers.write_files(tmp_path / "model", contents)
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "model")
     assert (
         theirs("the cat", "a mat")["token_type_ids"].count(1) == len(tokenizer.encode("a mat")) + 1
@@ -337,7 +319,7 @@ def test_transformers_reads_every_kind_of_vocabulary(tmp_path, kind, lower, keep
 
 def test_transformers_tokenizes_real_text_as_we_do(tmp_path, real_data, released_model_file):
     transformers = pytest.importorskip("transformers")
-    config = TINY.replace(vocab_size=30000)
+    config = helpers.TINY.replace(vocab_size=30000)
     model = heads.AlbertForPreTraining(config)
     save_pretrained(model, tmp_path, spm_model_file=released_model_file)
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
@@ -348,9 +330,6 @@ def test_transformers_tokenizes_real_text_as_we_do(tmp_path, real_data, released
     expected = [ids.tolist() for ids in tokenizer.encode_batch(lines)]
     different = sum(ours != ids for ours, ids in zip(expected, found, strict=True))
     assert different <= 3  # of two segmentations with the same score, each takes one
-
-
-# --- Both directions, with transformers itself ---
 
 
 SIZES = {
@@ -384,7 +363,7 @@ def transformers():
 def their_model(transformers, name: str, values: dict):
     import torch
 
-    values = {**TINY.to_dict(), "hidden_act": "gelu_new", **values}
+    values = {**helpers.TINY.to_dict(), "hidden_act": "gelu_new", **values}
     del values["share_parameters"]
     config = transformers.AlbertConfig(**values, attn_implementation="eager")
     model = getattr(transformers, name)(config)
@@ -403,11 +382,11 @@ def largest_difference(ours, theirs) -> float:
     """Between all outputs of the two models for the same random inputs."""
     import torch
 
-    features = random_features(BATCH, seed=4)
+    features = helpers.random_features(helpers.BATCH, seed=4)
     inputs = {name: features[name] for name in ("input_ids", "input_mask", "segment_ids")}
     if isinstance(ours, heads.AlbertForMultipleChoice):
-        inputs = {name: value.reshape([2, 3, LENGTH]) for name, value in inputs.items()}
-    positions = np.tile(np.arange(LENGTH, dtype=np.int32), [BATCH, 1])
+        inputs = {name: value.reshape([2, 3, helpers.LENGTH]) for name, value in inputs.items()}
+    positions = np.tile(np.arange(helpers.LENGTH, dtype=np.int32), [helpers.BATCH, 1])
     found = ours({**inputs, "masked_lm_positions": positions})
     names = zip(inputs, ("input_ids", "attention_mask", "token_type_ids"), strict=True)
     with torch.no_grad():
@@ -436,8 +415,8 @@ def test_their_models_agree_here(tmp_path, transformers, name):
 
 @pytest.mark.parametrize("name", [*SIZES, *STRATEGIES])
 def test_our_models_agree_there(tmp_path, transformers, name):
-    config = TINY.replace(**{**SIZES, **STRATEGIES}[name])
-    ours = noisy(heads.AlbertForPreTraining(config), deviation=0.1)
+    config = helpers.TINY.replace(**{**SIZES, **STRATEGIES}[name])
+    ours = helpers.noisy(heads.AlbertForPreTraining(config), deviation=0.1)
     assert largest_difference(ours, opened_there(ours, tmp_path, transformers)) < TOLERANCE
 
 
@@ -465,13 +444,10 @@ def test_heads_agree_both_ways(tmp_path, transformers, name, num_labels):
     there = largest_difference(loaded, theirs)
 
     labels = {str(index): f"label {index}" for index in range(num_labels)}
-    config = TINY.replace(**values, foreign={"id2label": labels})
-    ours = noisy(HEADS[name](config), deviation=0.1)
+    config = helpers.TINY.replace(**values, foreign={"id2label": labels})
+    ours = helpers.noisy(HEADS[name](config), deviation=0.1)
     here = largest_difference(ours, opened_there(ours, tmp_path / "ours", transformers))
     assert max(there, here) < TOLERANCE
-
-
-# --- Files of torch ---
 
 
 def test_a_file_that_is_no_model_of_torch_is_rejected(tmp_path, monkeypatch):

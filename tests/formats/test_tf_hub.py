@@ -15,12 +15,7 @@ from albert_tf.export import export_model
 from albert_tf.formats import pretrained
 from albert_tf.model.config import MODEL_SIZES
 from albert_tf.text.tokenizer import Tokenizer
-from tests.formats.test_model_garden import (
-    SIZES,
-    WITH_HEAD,
-    assert_same_outputs,
-    pretrainer,
-)
+from tests.formats.test_model_garden import SIZES, WITH_HEAD, assert_same_outputs, pretrainer
 from tests.helpers import TINY, train_spm
 
 v1 = tf.compat.v1
@@ -86,9 +81,6 @@ def test_a_released_size_needs_no_configuration(tmp_path, monkeypatch):
         load_pretrained(tmp_path / "other")
 
 
-# --- TF2 SavedModels ---
-
-
 @pytest.fixture(scope="module")
 def garden_module(tmp_path_factory):
     """A module that the Garden's own tool exported, and the model in it."""
@@ -119,9 +111,6 @@ def test_a_tf2_module_computes_the_same(garden_module):
     assert weights.do_lower_case is True
     assert weights.vocabulary == str(folder / "assets" / "30k-clean.model")
     assert_same_outputs(load_pretrained(folder), model, WITH_HEAD)
-
-
-# --- Our own exports ---
 
 
 @pytest.mark.parametrize("has_heads", [True, False])

@@ -123,9 +123,6 @@ def test_forward_pass_equals_numpy(tiny, changes):
     np.testing.assert_allclose(outputs["sentence_order_logits"], logits, atol=2e-5)
 
 
-# --- Counts ---
-
-
 def count(config: AlbertConfig) -> tuple[int, int]:
     """Parameters of the encoder, and with both heads; in a graph, so that nothing is allocated."""
     with tf.Graph().as_default():
@@ -168,9 +165,6 @@ def test_named_sizes_have_the_published_counts(name, core, with_heads):
 )
 def test_sharing_rows_have_the_papers_counts(changes, core):
     assert count(AlbertConfig.from_name("albert-base-v2", **changes))[0] == core
-
-
-# --- Behavior ---
 
 
 def test_padding_changes_no_output_of_real_tokens(tiny):

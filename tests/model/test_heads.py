@@ -53,8 +53,6 @@ def log_softmax(logits):
     return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
 
 
-# --- Names and shapes
-
 HEADS = {
     CLASSIFIER: ({"output_weights": (3, 20), "output_bias": (3,)}, {"logits": (6, 3)}),
     TAGGER: ({"output_weights": (3, 20), "output_bias": (3,)}, {"logits": (6, 11, 3)}),
@@ -98,9 +96,6 @@ def test_variables_and_outputs_have_their_names_and_shapes(cls):
     assert {name: shape for name, shape in shapes.items() if not name.startswith("bert/")} == names
     assert len(shapes) == len(model.trainable_variables)
     assert {name: tuple(value.shape) for name, value in model(features_for(cls)).items()} == outputs
-
-
-# --- Values
 
 
 @pytest.mark.parametrize("cls", [CLASSIFIER, TAGGER, SPAN], ids=lambda cls: cls.__name__)
@@ -198,9 +193,6 @@ def test_spans_or_none_in_prediction_equal_numpy(span_or_none):
     assert num_checked > BATCH
 
 
-# --- Training
-
-
 @pytest.mark.parametrize(
     "cls", [CLASSIFIER, TAGGER, CHOICE, SPAN_OR_NONE], ids=lambda cls: cls.__name__
 )
@@ -257,9 +249,6 @@ def test_every_variable_learns(cls, task_flags):
         assert (size < 1e-4) if name in shifts else (size > 1e-6), (name, size)
 
 
-# --- On disk
-
-
 ARCHITECTURES = {
     "AlbertForPreTraining": ["AlbertForPreTraining"],
     "AlbertForSequenceClassification": ["AlbertForSequenceClassification"],
@@ -305,9 +294,6 @@ def test_the_released_layout_keeps_every_variable(name, tmp_path):
     weights = read_weights(str(tmp_path))
     assert (weights.model_class, weights.task_settings) == (name, {"max_seq_length": 9})
     assert weights.do_lower_case is False and weights.config.labels == LABELS
-
-
-# --- Keras's own ways to save and copy
 
 
 def saved_as_keras(model, folder):

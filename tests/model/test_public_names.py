@@ -14,9 +14,6 @@ def test_every_model_class_is_public():
         assert getattr(albert_tf, name) is model_class
 
 
-# --- What models take
-
-
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [

@@ -80,9 +80,6 @@ def sequences(draw):
     return examples.Sequences(input_ids, num_tokens, first_b, labels, seeds)
 
 
-# --- Pairs
-
-
 @given(text=documents(), rule=pair_rules(), seed=SEEDS)
 def test_pairs_are_whole_sentences_in_an_order_that_the_label_tells(text, rule, seed):
     rule, settings = rule
@@ -152,9 +149,6 @@ def test_joined_pairs_fit_and_keep_their_tokens_in_order(text, rule, seed):
         assert joined.labels[row] == pair[LABEL]
 
 
-# --- Masks
-
-
 def mask(rows: examples.Sequences, rule: examples.MaskingRule):
     """The masked examples."""
     return examples.mask_batch(rows.input_ids, rows.num_tokens, rows.mask_seeds, rule)
@@ -205,9 +199,6 @@ def test_single_tokens_reach_the_number_wanted(rows, vocabulary, settings):
         wanted = max(1, round(float(size) * settings["masked_lm_prob"]))
         wanted = min(wanted, settings["max_predictions_per_seq"], size - 3)
         assert count == (wanted if settings["masked_lm_prob"] else 0)
-
-
-# --- Records
 
 
 @FEWER

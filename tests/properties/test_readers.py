@@ -40,8 +40,6 @@ def check_one_line(read, *arguments, **named) -> None:
         json.dumps(found, default=vars, ensure_ascii=False).encode()
 
 
-# --- TSV
-
 FIELDS = TEXTS.map(lambda text: "".join(char for char in text if char not in "\t\n\r"))
 ROWS = st.lists(st.tuples(FIELDS, FIELDS, st.sampled_from(["no", "yes"])), min_size=1)
 
@@ -70,8 +68,6 @@ def test_any_bytes_are_a_tsv_file_or_rejected_in_one_line(folder, content, label
     check_one_line(tsv.read_own, path, flag="train_file", **columns)
 
 
-# --- Tagged words
-
 COLUMNS = {"token_column": "first", "tag_column": "last", "flag": "train_file"}
 TAGS = ["O", "B-A", "I-A", "B-C-D", "I-C-D"]
 SENTENCES = st.lists(
@@ -90,8 +86,6 @@ def test_tagged_words_are_read_as_they_are(folder, sentences, end, bom):
     tags = [entities.to_iob2([tag for _, tag in sentence]) for sentence in sentences]
     assert [list(row) for row in file.tags] == tags
 
-
-# --- SQuAD
 
 PROSE = TEXTS.filter(str.strip)
 
@@ -153,9 +147,6 @@ def test_a_wrong_squad_file_is_rejected_in_one_line(folder, values, version, nee
     check_one_line(read_squad, path, version=version, flag="f", need_answers=need_answers)
 
 
-# --- RACE
-
-
 def exactly(count: int, values: st.SearchStrategy) -> st.SearchStrategy:
     return st.lists(values, min_size=count, max_size=count)
 
@@ -183,9 +174,6 @@ def test_race_is_read_as_it_was_written(folder, passage, ascii):
         for row in zip(passage["questions"], passage["options"], passage["answers"], strict=True)
     ]
     assert [(q.article, q.question, list(q.options), "ABCD"[q.answer]) for q in found] == expected
-
-
-# --- JSON and text
 
 
 SPLIT = {"input_file": "x", "output_file": "y"}

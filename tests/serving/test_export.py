@@ -42,9 +42,6 @@ def answered(signature, items: list[dict]) -> dict[str, np.ndarray]:
     return {name: value.numpy() for name, value in signature(**columns).items()}
 
 
-# --- Signatures of texts ---
-
-
 @pytest.mark.parametrize("kind", ["pairs", "score", "labels", "embedder"])
 def test_strings_get_the_answers_of_the_predictor(kind, served, sources):
     items = items_of(kind)
@@ -86,9 +83,6 @@ def test_texts_of_a_pretrained_model(served, sources):
     expected = predictor.predict(["the cat\ta dog", "a mat\twhy?"])
     assert_close(order["in_order"], [answer["in_order"] for answer in expected])
     assert_close(order["in_order"] + order["swapped"], [1, 1])
-
-
-# --- Signatures of ids ---
 
 
 def test_tokens_are_the_encoder_at_any_batch_and_length(served, sources, tokenizer):
@@ -137,8 +131,6 @@ def test_an_encoder_alone_has_no_heads_signatures(spm, tokenizer, tmp_path):
     names = {"embed", "serving_default", "tokenization_info", "tokens"}
     assert set(served.signatures) == names
 
-
-# --- What is written ---
 
 ALONE = """
 import json, sys
@@ -201,9 +193,6 @@ def test_bfloat16_is_near(sources, tmp_path, served):
     assert 1e-5 < np.max(np.abs(found - expected)) < 0.045
 
 
-# --- Fine-tuning what was exported ---
-
-
 def test_a_loaded_export_can_be_fine_tuned(exported, tokenizer):
     model = tf.saved_model.load(str(exported("pairs")))
     features = random_ids(8, 11, tokenizer.vocab_size)
@@ -239,9 +228,6 @@ def test_every_loaded_export_can_be_called(served, tokenizer):
         others |= {"start_positions": tf.ones([2, 1], tf.int32)} if training else {}
         outputs = served("span_or_none")({**features, **others}, training=training)
         assert ("end_log_probs" in outputs) == training
-
-
-# --- What is rejected ---
 
 
 def test_a_task_without_its_head_is_rejected(spm, tokenizer, tmp_path):

@@ -112,9 +112,6 @@ def test_what_has_no_values_is_left_out():
         assert [output.name for output in graph.output] == names
 
 
-# --- The command ---
-
-
 def test_the_command_writes_it_with_what_it_needs(tmp_path, capfd):
     spm = train_spm(tmp_path / "spm.model", ["a cat sat on the mat"] * 9, vocab_size=16)
     model = heads.AlbertForPreTraining(CONFIG.replace(vocab_size=16), seed=3)

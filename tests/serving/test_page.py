@@ -6,10 +6,7 @@ from albert_tf import load_predictor
 from tests.serving.browser import PROGRAM, browser
 from tests.serving.test_server import serving
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not PROGRAM, reason="Chromium is not installed"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not PROGRAM, reason="Chromium is not installed")]
 ENTER = {"windowsVirtualKeyCode": 13, "code": "Enter", "text": "\r"}
 SHOWN = "document.querySelector('#answer').innerText"
 

@@ -94,9 +94,6 @@ def send(predictor):
         yield send
 
 
-# --- Routes ---
-
-
 @pytest.mark.parametrize("kind", ["pairs", "labels", "score", "tags", "choices", "span_or_none"])
 def test_answers_are_the_predictors(kind, sources):
     predictor, items = load_predictor(sources(kind)), items_of(kind)
@@ -211,9 +208,6 @@ def test_the_page_has_the_model_and_asks_nobody_else(send):
     assert "http://" not in page and "https://" not in page
 
 
-# --- What is rejected ---
-
-
 @pytest.mark.parametrize(
     "path, content, status, message",
     [
@@ -242,9 +236,6 @@ def test_wrong_requests_get_one_line(send, path, content, status, message):
 def test_a_model_without_vectors_says_so():
     with running(Echo()) as send:
         assert send("/v1/embeddings", {"input": "a"})[0] == 400
-
-
-# --- Batches ---
 
 
 def predictions(send, *texts):
@@ -284,9 +275,6 @@ def test_a_full_queue_and_a_late_answer_are_rejected():
         time.sleep(1.5)
     with running(Echo(0.1), **limits) as send:  # what was too late does not stay
         assert predictions(send, "a")[0] == 200
-
-
-# --- The command ---
 
 
 def test_the_command_serves_the_newest_version_until_it_is_ended(exported):

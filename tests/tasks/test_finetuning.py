@@ -91,9 +91,6 @@ def assert_same_predictions(first: dict, second: dict) -> None:
         np.testing.assert_allclose(values[both], others[both], rtol=1e-4, atol=1e-5, err_msg=name)
 
 
-# --- A run, and what can be done with it when it has finished
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("task", TASKS)
 def test_a_run_leaves_what_it_promises(task, finished):
@@ -175,9 +172,6 @@ def test_a_finished_run_predicts_with_its_own_settings_without_any_label(
     # What the training has written stays.
     for name in ("results.json", "config.json", "metrics.jsonl", "eval_metrics.jsonl"):
         assert (folder / name).read_bytes() == (run.folder / name).read_bytes(), name
-
-
-# --- Data that are not the run's own
 
 
 def test_a_run_is_evaluated_with_its_own_file_alone(finished, task_files, tmp_path):
@@ -268,9 +262,6 @@ def test_a_model_with_fewer_positions_lowers_the_default_length(task_flags, tmp_
         assert config.max_seq_length == 64
 
 
-# --- The best checkpoint, stopping, and going on
-
-
 def test_the_best_checkpoint_becomes_the_model(finished, tmp_path):
     run = finished("stsb")
     results, logged = run.results, evaluations(run.folder)
@@ -311,9 +302,6 @@ def test_a_killed_run_is_continued_bit_for_bit(finished, tmp_path):
             assert (folder / "predictions" / name).read_bytes() == before, name
 
 
-# --- What changes nothing
-
-
 @pytest.mark.parametrize("task", ["stsb", "labels", "squad1.1", "squad2.0", "race", "tagging"])
 def test_padding_changes_no_loss(task, task_flags):
     runner, flags = task_flags[task]
@@ -327,9 +315,6 @@ def test_padding_changes_no_loss(task, task_flags):
         losses = made.losses(outputs, features)
         found.append({name: float(ratio.sum / ratio.count) for name, ratio in losses.items()})
     assert found[0] == pytest.approx(found[1], rel=1e-5)
-
-
-# --- Losses by hand
 
 
 def batch_of_labels(task, columns: dict[str, np.ndarray]) -> dict[str, tf.Tensor]:

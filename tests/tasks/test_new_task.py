@@ -18,15 +18,7 @@ from albert_tf.formats import pretrained
 from albert_tf.model import heads
 from albert_tf.serving.settings import ModelUseSettings
 from albert_tf.tasks import registry
-from tests.helpers import (
-    ROOT,
-    TINY,
-    WORDS,
-    run_script,
-    sentence,
-    the_line,
-    train_spm,
-)
+from tests.helpers import ROOT, TINY, WORDS, run_script, sentence, the_line, train_spm
 
 FOLDER = pathlib.Path(__file__).parent
 TASKS = {"toy_task.py": "longer", "own_head_task.py": "longer_hidden"}

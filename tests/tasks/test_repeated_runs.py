@@ -46,9 +46,6 @@ def test_the_median_of_an_even_number_of_runs_is_the_mean_of_two():
     assert (summary["median"]["f1"], summary["best_run"]) == (2.5, "3")
 
 
-# --- Starting from another task's model
-
-
 def test_another_tasks_model_gives_its_encoder_and_no_head(task_flags, finished, capsys):
     start = f"--init_checkpoint={finished('tsv').folder}"
     models = []
@@ -64,8 +61,6 @@ def test_another_tasks_model_gives_its_encoder_and_no_head(task_flags, finished,
     line = error_of(fine_tune_here, runner, *flags, start, "--do_train=false", "--output_dir=no")
     assert "has no head for mrpc with the outputs 0, 1; fine-tune it with --do_train first" in line
 
-
-# --- The paper's settings
 
 # Table 14: learning rate, batch, dropout of ALBERT and of the classifier, steps, warm-up, length.
 TABLE_14 = {

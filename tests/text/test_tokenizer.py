@@ -64,9 +64,6 @@ def visible(model_file, text, lower):
     return normalized.replace("▁", "")
 
 
-# Cleaning.
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -98,9 +95,6 @@ def test_clean_text(text, expected):
 )
 def test_clean_text_keeps_case_and_accents_if_told_to(text, lower, keep_accents, expected):
     assert clean_text(text, do_lower_case=lower, keep_accents=keep_accents) == expected
-
-
-# Encoding.
 
 
 @pytest.mark.parametrize("text", LINES)
@@ -160,9 +154,6 @@ def test_decode(tokenizer):
     assert tokenizer.decode(np.array(ids)) == "the cat, in 1999,"
     assert tokenizer.decode([tokenizer.mask_id, tokenizer.pad_id]) == ""
     assert "⁇" in tokenizer.decode([tokenizer.unk_id])
-
-
-# Offsets.
 
 
 @pytest.mark.parametrize(
@@ -249,9 +240,6 @@ def test_only_the_first_byte_of_a_character_may_start_a_word(tmp_path):
     assert tokenizer.word_starts()[ids].tolist() == [True, False, False]
 
 
-# The vocabulary.
-
-
 def test_ids_of_special_tokens(tokenizer, model_file):
     names = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
     ids = [tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id]
@@ -287,8 +275,6 @@ def test_word_starts(tokenizer):
         tokenizer.word_starts(rule="english")
 
 
-# Files.
-
 BYTE_LEVEL = "#version: 0.2\n\u0120 t\nh e\n\u0120t he\n".encode()  # as of GPT-2 and RoBERTa
 BPE = b'{\n  "model": {\n    "type": "BPE",\n    "unk_token": "[UNK]"\n  }\n}\n'
 
@@ -316,9 +302,6 @@ def test_a_missing_special_token_is_named(tmp_path, missing, changes):
     assert "lacking.model" in str(caught.value) and f"no token {missing};" in str(caught.value)
 
 
-# Real text with the released vocabulary.
-
-
 def test_real_lines_equal_referee(released_model_file, real_data):
     real_lines = read_real_lines(real_data)
     tokenizer = Tokenizer.from_file(released_model_file)
@@ -339,9 +322,6 @@ def test_released_vocabulary(released_model_file):
     assert [tokenizer.id_to_token(id) for id in tokenizer.encode("In 1999, [CLS]")] == [
         *("▁in", "▁1999", ",", "▁[", "cl", "s", "]")
     ]
-
-
-# Accents kept.
 
 
 @pytest.mark.parametrize("lower", [True, False], ids=["lower", "cased"])

@@ -13,23 +13,16 @@ from albert_tf.core.errors import UserError
 from albert_tf.text import wordpiece
 from albert_tf.text.masked_text import encode_masked
 from albert_tf.text.tokenizer import SentencePieceTokenizer, Tokenizer, WordPieceTokenizer
-from tests.text.texts import (
-    CHINESE_LINES,
-    LINES,
-    assigned_characters,
-    read_mixed_lines,
-    train_with_digits,
-    write_vocabulary,
-)
+from tests.text import texts
 
-TEXTS = [*LINES, *CHINESE_LINES, "b" * 200, "b" * 201]
+TEXTS = [*texts.LINES, *texts.CHINESE_LINES, "b" * 200, "b" * 201]
 TEXTS += ["豈\u200b x\u0301\u200c", "\u0301a", "\u200b"]
 RECORDED = pathlib.Path(__file__).with_name("wordpiece_of_tokenizers.json")
 
 
 @pytest.fixture(scope="module")
 def vocabulary(tmp_path_factory) -> str:
-    return write_vocabulary(tmp_path_factory.mktemp("wordpiece") / "vocab.txt")
+    return texts.write_vocabulary(tmp_path_factory.mktemp("wordpiece") / "vocab.txt")
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["lower", "cased"])
@@ -138,12 +131,9 @@ def assert_spans_hold_the_tokens(tokenizer: Tokenizer, referee: Referee, text: s
     assert not referee_words(text[position:], referee.lower)
 
 
-# --- Ids and offsets
-
-
 def test_the_file_says_which_kind_of_vocabulary_it_is(vocabulary, tmp_path):
     assert type(Tokenizer.from_file(vocabulary)) is WordPieceTokenizer
-    path = train_with_digits(tmp_path, "unigram")
+    path = texts.train_with_digits(tmp_path, "unigram")
     assert type(Tokenizer.from_file(path)) is SentencePieceTokenizer
 
 
@@ -164,7 +154,7 @@ def test_ids_and_offsets_are_the_originals(vocabulary, tokenizer):
 
 
 def test_every_character_is_treated_as_in_the_original():
-    chars = [*assigned_characters(), "\ud800", "\U0010ffff"]
+    chars = [*texts.assigned_characters(), "\ud800", "\U0010ffff"]
     for start in range(0, len(chars), 100):
         text = " ".join(f"Σ{char}Σ" for char in chars[start : start + 100])
         words = wordpiece.split_words(text, do_lower_case=True).split()
@@ -205,9 +195,6 @@ def test_ids_and_offsets_are_those_of_tokenizers(vocabulary):
         assert [list(span) for span in spans] == entry["offsets"], entry["text"]
 
 
-# --- Real text
-
-
 @pytest.fixture(scope="module")
 def released(real_data) -> str:
     return str(real_data / "chinese" / "vocab.txt")
@@ -222,16 +209,13 @@ def test_the_released_vocabulary_is_numbered_by_its_lines(released):
 
 @pytest.mark.slow
 def test_ten_thousand_real_lines_have_the_originals_ids(real_data, released):
-    lines = read_mixed_lines(real_data, 10_000)
+    lines = texts.read_mixed_lines(real_data, 10_000)
     assert len(lines) == 10_000
     tokenizer, referee = Tokenizer.from_file(released), Referee(released, lower=True)
     expected = list(map(referee.encode, lines))
     assert [ids.tolist() for ids in tokenizer.encode_batch(lines)] == expected
     for line in lines[::10]:
         assert_spans_hold_the_tokens(tokenizer, referee, line)
-
-
-# --- The rest of the interface
 
 
 def test_words_are_whole_words_of_the_original(tokenizer):
@@ -257,9 +241,6 @@ def test_text_around_a_mask_keeps_its_tokens(vocabulary):
         *(*tokenizer.encode("我"), tokenizer.mask_id, *tokenizer.encode("的 un")),
         *(tokenizer.mask_id, *tokenizer.encode("able")),
     ]
-
-
-# --- Accents kept
 
 
 def test_accents_stay_in_lower_case(vocabulary):

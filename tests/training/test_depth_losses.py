@@ -12,21 +12,10 @@ from albert_tf.training.devices import make_strategy
 from albert_tf.training.settings import OptimizerConfig, RunConfig
 from albert_tf.training.state import start_run
 from albert_tf.training.step import Trainer
-from tests.helpers import (
-    BATCH,
-    TINY,
-    batch_of,
-    eagerly,
-    lines,
-    make_task,
-    noisy,
-    pretrain_here,
-    random_features,
-    weights,
-)
+from tests import helpers
 from tests.model.test_packed_rows import MOST_EXAMPLES, ROW_LENGTH, ROWS, SLOTS, packed
 
-CONFIG = TINY.replace(num_hidden_layers=4, inner_group_num=2)
+CONFIG = helpers.TINY.replace(num_hidden_layers=4, inner_group_num=2)
 INDICES = tf.constant([2, 0])
 
 
@@ -38,10 +27,10 @@ def cut_at(model, folder, num_layers):
 
 @pytest.mark.parametrize("is_packed", [False, True])
 def test_other_layers_have_the_outputs_of_models_cut_there(tmp_path, is_packed):
-    features = random_features(BATCH)
+    features = helpers.random_features(helpers.BATCH)
     if is_packed:
         features = packed(features, ROWS, ROW_LENGTH, SLOTS, MOST_EXAMPLES)
-    model = noisy(AlbertForPreTraining(CONFIG.replace(max_position_embeddings=40)))
+    model = helpers.noisy(AlbertForPreTraining(CONFIG.replace(max_position_embeddings=40)))
     outputs = model({**features, "other_layers": INDICES})
     assert len(outputs["other_layers"]) == 2
     for index, found in zip(INDICES, outputs["other_layers"], strict=True):
@@ -56,7 +45,7 @@ def test_the_gradient_is_that_of_the_weighted_losses_of_both_models(
     records_file, tmp_path, recompute
 ):
     config_file = tmp_path / "config.json"
-    config_file.write_text(TINY.to_json_string())
+    config_file.write_text(helpers.TINY.to_json_string())
     run = RunConfig(
         output_dir=str(tmp_path / "run"), train_batch_size=12, recompute_activations=recompute
     )
@@ -66,8 +55,8 @@ def test_the_gradient_is_that_of_the_weighted_losses_of_both_models(
     with make_strategy(run).scope():
         task = PretrainingTask(settings, run)
         trainer = Trainer(start_run(task, run, OptimizerConfig()))
-    model = noisy(trainer.model)
-    features = {name: tf.constant(value) for name, value in random_features(12).items()}
+    model = helpers.noisy(trainer.model)
+    features = {name: tf.constant(value) for name, value in helpers.random_features(12).items()}
     counts, seed = task.loss_counts(features), tf.constant([1, 2])
     shared = {"other_layers": tf.constant([0])}
     gradients, _, pairs = trainer._micro_batch_gradients(features, shared, counts, seed)
@@ -96,7 +85,7 @@ def pretrain(records_file, config_file, tmp_path):
     """A function that pretrains with a loss of another layer, and returns the run's folder."""
 
     def run(name, *flags):
-        pretrain_here(
+        helpers.pretrain_here(
             *(f"--input_file={records_file}", f"--output_dir={tmp_path / name}"),
             *(f"--albert_config_file={config_file}", "--train_batch_size=12"),
             *("--num_train_steps=6", "--num_warmup_steps=0", "--learning_rate=0.01"),
@@ -109,12 +98,12 @@ def pretrain(records_file, config_file, tmp_path):
 
 @pytest.mark.slow
 def test_the_layer_of_a_step_depends_on_neither_devices_nor_micro_batches(pretrain):
-    with eagerly():
+    with helpers.eagerly():
         plain = pretrain("plain")
-    found = weights(
+    found = helpers.weights(
         pretrain("other", "--distribution_strategy=mirrored", "--gradient_accumulation_steps=3")
     )
-    for name, value in weights(plain).items():
+    for name, value in helpers.weights(plain).items():
         np.testing.assert_allclose(found[name], value, atol=5e-6, err_msg=name)
 
 
@@ -124,13 +113,13 @@ def test_a_run_without_these_losses_is_continued_with_them(pretrain, eager):
     checkpoint = (f"--init_checkpoint={start}", "--deterministic")
     with_them = pretrain("with", *checkpoint)
     without = pretrain("without", *checkpoint, "--depth_losses=0")
-    first, other = (lines(folder / "metrics.jsonl") for folder in (with_them, without))
+    first, other = (helpers.lines(folder / "metrics.jsonl") for folder in (with_them, without))
     # Before the first update, the last layer is the same.
     assert first[0]["loss"] == other[0]["loss"] and first[1]["loss"] != other[1]["loss"]
     # The layer of a step does not depend on when the run was stopped.
     pretrain("resumed", *checkpoint, "--stop_after_steps=2", "--save_checkpoints_steps=2")
     resumed = pretrain("resumed", *checkpoint, "--save_checkpoints_steps=2")
-    assert lines(resumed / "metrics.jsonl") == first
+    assert helpers.lines(resumed / "metrics.jsonl") == first
 
 
 def test_every_other_layer_is_drawn(records_file, config_file, tmp_path):
@@ -147,16 +136,16 @@ def test_every_other_layer_is_drawn(records_file, config_file, tmp_path):
 def test_fine_tuning_weighs_layers_by_their_numbers(task_flags, tmp_path, task):
     runner, flags = task_flags[task]
     flags = [*flags, "--num_hidden_layers=4"]
-    made = make_task(runner, *flags, "--depth_losses=1,3", f"--output_dir={tmp_path}")
+    made = helpers.make_task(runner, *flags, "--depth_losses=1,3", f"--output_dir={tmp_path}")
     assert made.layer_weights == pytest.approx([1 / 8, 3 / 8])
     model = made.build_model(dtype="float32", recompute_activations=False, seed=1)
-    features = batch_of(made, "train", range(5), 48)
+    features = helpers.batch_of(made, "train", range(5), 48)
     outputs = model({**features, **made.step_inputs(tf.constant([1, 2]))})
     for num_layers, found in zip((1, 3), outputs["other_layers"], strict=True):
         cut = cut_at(model, tmp_path / str(num_layers), num_layers)
         np.testing.assert_array_equal(found["logits"], cut(features)["logits"])
         assert made.losses(found, features).keys() == made.loss_counts(features).keys()
-    all_layers = make_task(runner, *flags, "--depth_losses=all", f"--output_dir={tmp_path}")
+    all_layers = helpers.make_task(runner, *flags, "--depth_losses=all", f"--output_dir={tmp_path}")
     assert all_layers.layer_weights == pytest.approx([0.1, 0.2, 0.3])
     with pytest.raises(UserError, match="^--depth_losses=2,4 must be below .* layers, 4"):
-        make_task(runner, *flags, "--depth_losses=2,4", f"--output_dir={tmp_path}")
+        helpers.make_task(runner, *flags, "--depth_losses=2,4", f"--output_dir={tmp_path}")

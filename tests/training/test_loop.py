@@ -24,20 +24,10 @@ from albert_tf.training.devices import make_strategy
 from albert_tf.training.optimizers import WarmupPolynomialDecay
 from albert_tf.training.settings import OptimizerConfig, RunConfig
 from albert_tf.training.state import start_run
-from tests.helpers import (
-    TINY,
-    WORDS,
-    assert_same_run,
-    lines,
-    pretrain_here,
-    random_features,
-    run_until_logged,
-    train_spm,
-    write_records,
-)
+from tests import helpers
 
 # Building graphs is what takes the time here; two layers share their weights.
-CONFIG = TINY.replace(num_hidden_layers=2)
+CONFIG = helpers.TINY.replace(num_hidden_layers=2)
 DROPOUT = ("--hidden_dropout_prob=0.1", "--attention_probs_dropout_prob=0.1")
 
 EVALUATED = ("--eval_batch_size=7", "--eval_every_steps=2", "--max_eval_steps=0")
@@ -46,7 +36,9 @@ EVALUATED += ("--save_checkpoints_steps=2", "--keep_checkpoint_max=2")
 
 @pytest.fixture(scope="module")
 def records_file(tmp_path_factory):
-    return write_records(tmp_path_factory.mktemp("records") / "a.tfrecord", random_features(60))
+    return helpers.write_records(
+        tmp_path_factory.mktemp("records") / "a.tfrecord", helpers.random_features(60)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +58,7 @@ def pretrain(common_flags, tmp_path):
     """A function that pretrains on tiny records, in this process, and returns the run's folder."""
 
     def run(*flags, name="run"):
-        pretrain_here(*common_flags, *flags, f"--output_dir={tmp_path / name}")
+        helpers.pretrain_here(*common_flags, *flags, f"--output_dir={tmp_path / name}")
         return tmp_path / name
 
     return run
@@ -77,12 +69,12 @@ def finished_run(common_flags, records_file, tmp_path_factory):
     """The folder of a finished run with evaluations; change nothing in it."""
     folder = tmp_path_factory.mktemp("finished") / "run"
     evaluated = [f"--eval_file={records_file}", *EVALUATED]
-    pretrain_here(*common_flags, *evaluated, f"--output_dir={folder}")
+    helpers.pretrain_here(*common_flags, *evaluated, f"--output_dir={folder}")
     return folder
 
 
 def logged(folder):
-    return lines(folder / "metrics.jsonl")
+    return helpers.lines(folder / "metrics.jsonl")
 
 
 def test_a_run_writes_logs_checkpoints_results_and_model(finished_run):
@@ -97,10 +89,10 @@ def test_a_run_writes_logs_checkpoints_results_and_model(finished_run):
     assert steps[5]["learning_rate"] == 0.0
     config = json.loads((folder / "config.json").read_text())
     assert config["run"]["train_batch_size"] == 12
-    assert config["model"]["hidden_size"] == TINY.hidden_size
+    assert config["model"]["hidden_size"] == helpers.TINY.hidden_size
     names = sorted(path.name for path in (folder / "checkpoints").glob("step-*.index"))
     assert names == ["step-4.index", "step-6.index"]
-    evaluations = lines(folder / "eval_metrics.jsonl")
+    evaluations = helpers.lines(folder / "eval_metrics.jsonl")
     assert [line["step"] for line in evaluations] == [2, 4, 6]
     assert "gradient_norm" not in evaluations[0]
     results = json.loads((folder / "results.json").read_text())
@@ -110,7 +102,7 @@ def test_a_run_writes_logs_checkpoints_results_and_model(finished_run):
     assert results["best"]["value"] == best["masked_lm_accuracy"]
     assert (folder / "checkpoints" / "best" / f"step-{results['best']['step']}.index").exists()
     assert list((folder / "train").glob("events*")) and list((folder / "eval").glob("events*"))
-    assert load_pretrained(folder).config.hidden_size == TINY.hidden_size
+    assert load_pretrained(folder).config.hidden_size == helpers.TINY.hidden_size
 
 
 def test_a_seed_of_0_is_a_seed(pretrain, eager):
@@ -118,7 +110,7 @@ def test_a_seed_of_0_is_a_seed(pretrain, eager):
 
 
 def test_the_vocabulary_of_the_start_goes_along(pretrain, eager, tmp_path):
-    spm = train_spm(tmp_path / "spm.model", [WORDS] * 9, vocab_size=50)
+    spm = helpers.train_spm(tmp_path / "spm.model", [helpers.WORDS] * 9, vocab_size=50)
     save_pretrained(AlbertForPreTraining(CONFIG, seed=1), tmp_path / "start", spm_model_file=spm)
     run = pretrain(f"--init_checkpoint={tmp_path / 'start'}", "--stop_after_steps=6")
     written = run / "model" / "spiece.model"
@@ -129,7 +121,7 @@ def test_the_vocabulary_of_the_start_goes_along(pretrain, eager, tmp_path):
 def test_evaluation_does_not_depend_on_the_batch(finished_run, eager, records_file, tmp_path):
     results = []
     for size in (4, 60):
-        evaluated = pretrain_here(
+        evaluated = helpers.pretrain_here(
             f"--init_checkpoint={finished_run}",
             f"--eval_file={records_file}",
             f"--output_dir={tmp_path / f'eval-{size}'}",
@@ -181,10 +173,10 @@ def test_a_killed_run_is_resumed_bit_for_bit(pretrain, common_flags, tmp_path):
     flags += ["--log_every_steps=2", "--shuffle_buffer_examples=10"]  # logs are out of step
     whole = pretrain(*flags, name="whole")
     folder = tmp_path / "killed"
-    run_until_logged(folder, 5, "run_pretraining.py", *common_flags, *flags)
+    helpers.run_until_logged(folder, 5, "run_pretraining.py", *common_flags, *flags)
     assert 5 <= len(logged(folder)) < 20, "the run had ended before the kill"
     pretrain(*flags, name="killed")
-    assert_same_run(folder, whole)
+    helpers.assert_same_run(folder, whole)
 
 
 def test_another_length_is_rejected(pretrain, eager):
@@ -229,7 +221,7 @@ def test_a_budget_of_time_ends_a_training(pretrain, eager):
 
 
 def test_warm_start_from_a_shallower_model(pretrain, eager, tmp_path):
-    shallow = AlbertForPreTraining(TINY.replace(num_hidden_layers=1), seed=3)
+    shallow = AlbertForPreTraining(helpers.TINY.replace(num_hidden_layers=1), seed=3)
     save_pretrained(shallow, tmp_path / "shallow")
     options = [f"--init_checkpoint={tmp_path / 'shallow'}", "--stop_after_steps=1"]
     message = "its num_hidden_layers is 1, the model's configuration says 2"
@@ -284,7 +276,7 @@ def test_an_unfinished_run_can_be_loaded_and_a_line_says_so(pretrain, eager, cap
     loaded = load_pretrained(folder)
     line = f"NOTE: {folder}: this run has not finished; the model is that of step 2 of 6\n"
     assert line in capfd.readouterr().err
-    assert loaded.config.hidden_size == TINY.hidden_size
+    assert loaded.config.hidden_size == helpers.TINY.hidden_size
     for a, b in zip(finished.get_weights(), loaded.get_weights(), strict=True):
         np.testing.assert_array_equal(a, b)
 
@@ -299,9 +291,9 @@ def test_a_resumed_run_repeats_only_an_evaluation_that_a_kill_lost(pretrain, eag
     assert (folder / "eval_metrics.jsonl").read_text() == before
     pretrain(*flags)
     pretrain(*flags)
-    assert [line["step"] for line in lines(folder / "eval_metrics.jsonl")] == [3, 6]
+    assert [line["step"] for line in helpers.lines(folder / "eval_metrics.jsonl")] == [3, 6]
     results = json.loads((folder / "results.json").read_text())
-    assert {"step": 6, **results["eval"]} == lines(folder / "eval_metrics.jsonl")[-1]
+    assert {"step": 6, **results["eval"]} == helpers.lines(folder / "eval_metrics.jsonl")[-1]
 
 
 def test_the_same_command_on_a_finished_run_keeps_its_times_and_says_that_nothing_is_left(

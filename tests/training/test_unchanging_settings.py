@@ -12,16 +12,7 @@ from albert_tf.tasks.pretraining.settings import PretrainingConfig
 from albert_tf.tasks.registry import TASKS
 from albert_tf.tasks.settings import FineTuningRunConfig
 from albert_tf.training.settings import RunConfig
-from tests.helpers import (
-    TINY,
-    eagerly,
-    fine_tune_here,
-    lines,
-    made_up_text,
-    pretrain_here,
-    train_spm,
-    weights,
-)
+from tests import helpers
 
 BATCH, STEPS = 20, 4
 # Flags with other values than in the run that all are compared with.
@@ -49,9 +40,9 @@ FILES_OF_FINE_TUNING = {"train_file", "predict_file", "corpus_file", "data_dir"}
 def pretrain(tmp_path_factory):
     """A function that pretrains on packed rows, without dropout; returns the folder of the run."""
     folder = tmp_path_factory.mktemp("unchanging")
-    (folder / "text.txt").write_text(made_up_text(120, seed=2))
-    text = made_up_text(200, seed=1).splitlines()
-    model = train_spm(folder / "spiece.model", text, vocab_size=200)
+    (folder / "text.txt").write_text(helpers.made_up_text(120, seed=2))
+    text = helpers.made_up_text(200, seed=1).splitlines()
+    model = helpers.train_spm(folder / "spiece.model", text, vocab_size=200)
     sizes = {"max_seq_length": 64, "max_predictions_per_seq": 10, "dupe_factor": 1}
     paths = {"input_file": str(folder / "text.txt"), "output_dir": str(folder / "records")}
     create_pretraining_data(
@@ -62,11 +53,11 @@ def pretrain(tmp_path_factory):
     records = find_records(str(folder / "records"), "input_file")
     rows = round(BATCH * records.num_records / records.num_examples)
     assert rows < BATCH and rows % 2, rows  # not divisible among the parts
-    config = TINY.replace(vocab_size=200, num_hidden_layers=1, max_position_embeddings=64)
+    config = helpers.TINY.replace(vocab_size=200, num_hidden_layers=1, max_position_embeddings=64)
     (folder / "config.json").write_text(config.to_json_string())
 
     def run(name, *flags):
-        pretrain_here(
+        helpers.pretrain_here(
             *(f"--input_file={folder / 'records'}", f"--eval_file={folder / 'records'}"),
             *(f"--albert_config_file={folder / 'config.json'}", f"--train_batch_size={BATCH}"),
             *(f"--num_train_steps={STEPS + 1}", "--num_warmup_steps=2", "--eval_batch_size=8"),
@@ -81,17 +72,19 @@ def pretrain(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def expected(pretrain):
-    with eagerly():
+    with helpers.eagerly():
         return pretrain("expected")
 
 
 def assert_same_steps(found, expected):
     """Checks logs and weights; with other intervals, the lines of a log are means of other steps."""
-    logged = {line["step"]: line for line in lines(found / "metrics.jsonl")}
-    wanted = lines(expected / "metrics.jsonl")
+    logged = {line["step"]: line for line in helpers.lines(found / "metrics.jsonl")}
+    wanted = helpers.lines(expected / "metrics.jsonl")
     if max(logged) == wanted[-1]["step"]:
-        for variable, value in weights(expected).items():
-            np.testing.assert_allclose(weights(found)[variable], value, atol=2e-6, err_msg=variable)
+        for variable, value in helpers.weights(expected).items():
+            np.testing.assert_allclose(
+                helpers.weights(found)[variable], value, atol=2e-6, err_msg=variable
+            )
     if len(logged) >= len(wanted):
         for line in wanted:
             assert logged[line["step"]] == pytest.approx(line, rel=1e-5), line["step"]
@@ -99,7 +92,7 @@ def assert_same_steps(found, expected):
 
 @pytest.mark.parametrize("flags", OTHER)
 def test_settings_that_are_to_change_no_result_change_none(flags, pretrain, expected):
-    with contextlib.nullcontext() if flags in AS_GRAPHS else eagerly():
+    with contextlib.nullcontext() if flags in AS_GRAPHS else helpers.eagerly():
         assert_same_steps(pretrain(str(OTHER.index(flags)), *flags.split()), expected)
 
 
@@ -111,8 +104,8 @@ def fine_tune(task_flags, tmp_path_factory):
 
     def run(name, *more):
         more = [flag.replace("FOLDER", str(folder)) for flag in more]
-        with eagerly():
-            fine_tune_here(runner, *flags, *short, *more, f"--output_dir={folder / name}")
+        with helpers.eagerly():
+            helpers.fine_tune_here(runner, *flags, *short, *more, f"--output_dir={folder / name}")
         first = folder / name / "seed_12345"
         return first if first.exists() else folder / name
 

@@ -8,14 +8,7 @@ import time
 
 import pytest
 
-from tests.helpers import (
-    TINY,
-    assert_same_run,
-    lines,
-    pretrain_here,
-    random_features,
-    write_records,
-)
+from tests import helpers
 from tests.training.test_interruption import start
 
 STEPS = 120
@@ -25,9 +18,9 @@ STEPS = 120
 def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("workers")
     for index in range(4):
-        features = random_features(30, seed=index)
-        write_records(path / "records" / f"{index}.tfrecord", features)
-    config = TINY.replace(num_hidden_layers=1, hidden_dropout_prob=0.1)
+        features = helpers.random_features(30, seed=index)
+        helpers.write_records(path / "records" / f"{index}.tfrecord", features)
+    config = helpers.TINY.replace(num_hidden_layers=1, hidden_dropout_prob=0.1)
     (path / "config.json").write_text(config.to_json_string())
     return path
 
@@ -70,10 +63,10 @@ def whole(folder):
 
 @pytest.mark.slow
 def test_two_workers_finish_a_run_together(whole, folder, tmp_path):
-    steps = [line["step"] for line in lines(whole / "metrics.jsonl")]
+    steps = [line["step"] for line in helpers.lines(whole / "metrics.jsonl")]
     assert steps == list(range(5, STEPS + 1, 5))
-    evaluation = lines(whole / "eval_metrics.jsonl")[-1]
-    single = pretrain_here(
+    evaluation = helpers.lines(whole / "eval_metrics.jsonl")[-1]
+    single = helpers.pretrain_here(
         f"--init_checkpoint={whole}",
         f"--eval_file={folder / 'records'}",
         f"--output_dir={tmp_path / 'check'}",
@@ -89,7 +82,7 @@ def test_both_workers_end_when_one_does_and_continue_exactly(whole, folder):
     kill_one(run)
     statuses, errors = finish(start_pair(folder, run.name))
     assert statuses == [0, 0], errors
-    assert_same_run(run, whole)
+    helpers.assert_same_run(run, whole)
 
 
 def kill_one(run) -> None:

@@ -63,7 +63,7 @@ def plan_shards(settings: PretrainingDataSettings, text_counts: Mapping[str, Any
     wanted = max(small_shards, math.ceil(num_examples * example_bytes / SHARD_BYTES))
     num_shards = settings.num_shards or wanted
     if num_shards > num_examples:
-        raise UserError(f"--num_shards={num_shards}: the text gives only {num_examples} examples")
+        raise UserError(f"--num_shards={num_shards}: the text gives {num_examples} examples only")
     num_passes = text_counts["blocks"] * settings.dupe_factor
     return Plan(
         num_blocks=text_counts["blocks"],

@@ -183,9 +183,6 @@ def real_rows(batches: list[dict]) -> dict:
     return {name: values[is_real] for name, values in features.items()}
 
 
-# --- Packing ---
-
-
 @pytest.mark.parametrize("max_examples", [1, 3, 16])
 def test_rows_contain_every_example_once_and_are_not_too_long(max_examples):
     lengths = np.random.default_rng(3).integers(4, 513, 2000)
@@ -213,9 +210,6 @@ def test_each_example_goes_to_the_fullest_row_with_room():
     order, per_row = pack(np.array([3, 6, 4, 7, 2]), 10, 16)
     # 7, then 6; 4 fits the 6 only, 3 the 7; 2 gets a row of its own.
     assert (order.tolist(), per_row.tolist()) == ([3, 0, 1, 2, 4], [2, 2, 1])
-
-
-# --- Records ---
 
 
 @pytest.mark.parametrize(
@@ -273,9 +267,6 @@ def test_shapes_are_static(static, dynamic):
     ]
     assert specs[0] == specs[1]
     assert all(spec.shape.is_fully_defined() for spec in specs[0].values())
-
-
-# --- Masks that are drawn while reading ---
 
 
 def test_unmasked_tokens_are_those_of_static_records(static, dynamic):
@@ -350,9 +341,6 @@ def test_evaluation_masks_the_same_at_any_time_and_batch_size(dynamic):
     assert_equal([{**batch, reading.EXAMPLE_WEIGHTS: np.ones(BATCH, np.float32)}], first[:1])
 
 
-# --- Whole runs ---
-
-
 @pytest.mark.slow
 def test_a_resumed_run_has_the_masks_of_an_uninterrupted_one(
     dynamic, full, config_file, tmp_path, capfd
@@ -382,9 +370,6 @@ def test_a_resumed_run_has_the_masks_of_an_uninterrupted_one(
         pretrain(full, "run")
     assert pretrain(dynamic, "run") == whole
     assert len({line["masked_lm_loss"] for line in whole}) == 4
-
-
-# --- Wrong settings and several folders ---
 
 
 def wrong(message, *flags):

@@ -15,14 +15,7 @@ from albert_tf.model.heads import AlbertForPreTraining
 from albert_tf.tasks.pretraining.task import PretrainingTask
 from albert_tf.training import loop
 from lab import report
-from lab.experiments import (
-    columns,
-    declarations,
-    intrinsic,
-    layer_changes,
-    training,
-    verdicts,
-)
+from lab.experiments import columns, declarations, intrinsic, layer_changes, training, verdicts
 from lab.experiments.engine import Engine, result_path
 from lab.experiments.training import Trained
 from tests.helpers import LENGTH, TINY, random_features, write_records

@@ -158,9 +158,6 @@ def test_wrong_input_is_one_line(tmp_path, case):
     assert len(str(error.value).splitlines()) == 1
 
 
-# The table.
-
-
 def test_the_metric_of_the_paper_comes_first():
     first = {name: task.metrics[0] for name, task in GLUE_TASKS.items()}
     other = {"CoLA": "matthews", "STS-B": "pearson", "AX": "matthews"}
@@ -177,9 +174,6 @@ def test_a_remote_folder():
         assert len(read_glue(GLUE_TASKS["RTE"], folder, "dev")) == 1
     with pytest.raises(UserError, match=r"^--data_dir=ram://glue: has no RTE/train.tsv, and no"):
         read_glue(GLUE_TASKS["RTE"], "ram://glue", "train")
-
-
-# The leaderboard's files.
 
 
 def test_answers_are_words():

@@ -45,9 +45,6 @@ def without(passage: dict, *keys: str) -> dict:
     return {key: value for key, value in passage.items() if key not in keys}
 
 
-# Reading.
-
-
 def test_questions_are_read(tmp_path):
     files = archive(high_7=BIRD, middle_30=FISH)
     questions = read(tmp_path, files)
@@ -96,9 +93,6 @@ def test_wrong_files_are_named_in_one_line(tmp_path, case):
     assert "\n" not in str(caught.value)
     with pytest.raises(UserError, match=rf"--data_dir={tmp_path}: has no folder dev"):
         read(tmp_path, {}, split="dev")
-
-
-# Features.
 
 
 @pytest.fixture(scope="session")

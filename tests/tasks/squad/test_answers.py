@@ -30,9 +30,6 @@ def asked(*answers, context="", id="q1"):
     return SquadQuestion(id, "who sat", context, found, is_impossible=not answers)
 
 
-# --- Scores by hand ---
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -299,9 +296,6 @@ def test_answer_never_ends_in_white_space(characters):
     sides = {(0, 4): 5.0, (0, 8): 9.0}, {(0, 8): 5.0, (0, 9): 1.0}
     [answers] = v1_answers(table, questions, *sides, n_best_size=2)
     assert [(a.text, a.start_char, a.end_char) for a in answers] == [("s", 5, 6), ("cat", 0, 3)]
-
-
-# --- What the files hold ---
 
 
 def spans_of(entries, null_odds=()):

@@ -47,9 +47,6 @@ def answer_text(table, window, context):
 SMALL = {"max_seq_length": 9, "doc_stride": 3, "max_query_length": 2}
 
 
-# --- Windows ---
-
-
 def test_one_window_by_hand(words):
     context = "The cat sat on the mat"
     table = windows_of(words, question(context, "the mat"))
@@ -267,9 +264,6 @@ def test_real_windows(
         exact += asked.context[first:last] == asked.answers[0][0]
         assert asked.answers[0][0] in asked.context[first:last]
     assert exact == num_exact
-
-
-# --- WordPiece ---
 
 
 @pytest.fixture(scope="module")

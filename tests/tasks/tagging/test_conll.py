@@ -99,8 +99,7 @@ def test_wrong_files_are_refused_in_one_line(tmp_path, text):
 
 
 @pytest.mark.parametrize(
-    "row",
-    ['{"w": "EU", "t": ["O"]}', '{"w": ["EU"], "t": "O"}', '{"w": ["EU"], "t": ["O", "O"]}'],
+    "row", ['{"w": "EU", "t": ["O"]}', '{"w": ["EU"], "t": "O"}', '{"w": ["EU"], "t": ["O", "O"]}']
 )
 def test_a_table_of_another_form(tmp_path, row):
     line = error_of(read, tmp_path, row, name="words.jsonl")
