@@ -99,7 +99,8 @@ def read(path: str) -> tuple[Weights, OnnxModel]:
     about_path, config_path = (os.path.join(folder, name) for name in (EXPORT, TF1_CONFIG))
     for needed in (os.path.join(folder, MODEL), about_path, config_path):
         if not files.exists(needed):
-            raise UserError(f"{needed}: is missing beside the export; export it again")
+            expected = "the files of albert-tf export --format=onnx"
+            raise UserError(f"{needed}: is missing; expected {expected}")
     about = files.read_json(about_path)
     weights = Weights(
         folder,
