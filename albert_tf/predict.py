@@ -118,6 +118,7 @@ def main(settings: PredictSettings) -> None:
         return
     frame = read_rows(settings.input_file, settings.text_columns)
     predictor = settings.load_predictor()
+    frame = predictor.unnested(frame, f"--input_file={settings.input_file}")
     answers = answers_to_rows(predictor, frame, settings)
     content = answer_tables.answer_table(settings.output_file or "answers.jsonl", frame, answers)
     if settings.output_file:

@@ -159,6 +159,20 @@ def test_spans_are_the_runners(version, finished, task_files):
         assert answer["probability"] == pytest.approx(probability, abs=1e-5)
 
 
+@pytest.mark.parametrize("articles_only", [False, True])
+def test_an_official_file_of_questions_is_a_table_of_them(
+    articles_only, finished, task_files, tmp_path
+):
+    run, source = finished("squad2.0"), task_files / "squad" / "questions.json"
+    if articles_only:
+        articles = json.loads(source.read_text())["data"]
+        source = tmp_path / "articles.json"
+        source.write_text(json.dumps(articles))
+    found = predicted(run.folder, source, tmp_path / "out.parquet")
+    expected = json.loads((run.folder / "predictions" / "predictions.json").read_text())
+    assert dict(zip(found["id"], found["answer"], strict=True)) == expected
+
+
 def test_a_checkpoint_is_used_with_the_settings_of_its_run(finished):
     folder = finished("squad2.0").folder
     (checkpoint,) = folder.glob("checkpoints/step-*.index")

@@ -164,6 +164,10 @@ class Predictor(abc.ABC):
         self._num_texts += 1
         self._num_empty += not text.strip()
 
+    def unnested(self, frame: Any, source: str) -> Any:
+        """The rows of a user's file, one for each text to answer; a task may have files that nest them."""
+        return frame
+
     def remarks(self) -> list[str]:
         """Lines that say how many texts were empty, or cut by a setting, since the predictor was made."""
         empty = f"{self._num_empty:,} of {self._num_texts:,} texts are empty"

@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
+from albert_tf.core.errors import UserError, first_line
 from albert_tf.data.feature_table import FeatureTable
 from albert_tf.tasks.predictor import Answer, Predictor, defaults_of
 from albert_tf.tasks.squad import answers as squad_answers
-from albert_tf.tasks.squad.questions import SquadQuestion
+from albert_tf.tasks.squad.questions import SquadQuestion, entries_of
 from albert_tf.tasks.squad.settings import SquadConfig
 from albert_tf.tasks.squad.windows import WindowSettings, make_windows
 
@@ -28,6 +29,26 @@ class SpanPredictor(Predictor):
         if not isinstance(question, str) or not isinstance(context, str):
             self.refuse(item)
         return SquadQuestion("", question, context)
+
+    def unnested(self, frame, source):
+        """See `Predictor`: a row for each question of a file in the format of SQuAD."""
+        import pandas as pd
+
+        if not {"data", "paragraphs"} & {*frame.columns}:
+            return frame
+        rows = frame.to_dict("records")
+        if "data" in frame.columns:
+            rows = [article for row in rows for article in row["data"]]
+        try:
+            found = [
+                {"id": entry["id"], "question": entry["question"], "context": context}
+                for entry, context in entries_of(rows)
+            ]
+        except (KeyError, TypeError, AttributeError) as error:
+            raise UserError(
+                f"{source}: is not in the format of SQuAD ({first_line(error)})"
+            ) from None
+        return pd.DataFrame(found, index=[f"question {row['id']}" for row in found])
 
     def answers(self, examples):
         """See `Predictor`: `answer`, its `probability`, and its `start` and `end` in the context.

@@ -1,7 +1,7 @@
 """SQuAD 1.1 and 2.0: reads questions from the official JSON, or from rows."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -80,6 +80,11 @@ def _entries(path: str, source: str) -> Iterator[tuple[Any, Any]]:
     else:
         data = files.read_json(path, object)
         rows = data["data"] if isinstance(data, dict) else data
+    yield from entries_of(rows)
+
+
+def entries_of(rows: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+    """Each question with its context, of articles with paragraphs, or of rows with one question each."""
     for row in rows:
         if "paragraphs" not in row:
             yield row, row["context"]
