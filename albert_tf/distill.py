@@ -16,16 +16,14 @@ from albert_tf.tasks.distillation.settings import (
 
 
 def main(
-    run: DistillationRunConfig,
-    optimizer: DistillationOptimizerConfig,
-    distillation: DistillationConfig,
+    run: DistillationRunConfig, optimizer: DistillationOptimizerConfig, task: DistillationConfig
 ) -> None:
     """Creates the task and passes it to the training loop."""
     # Imported here, so that a wrong flag is an error before TensorFlow is loaded.
     from albert_tf.tasks.distillation.task import DistillationTask
     from albert_tf.training import loop
 
-    loop.run(lambda: DistillationTask(distillation, run), run, optimizer)
+    loop.run(lambda: DistillationTask(task, run), run, optimizer)
 
 
 run = flags.program(

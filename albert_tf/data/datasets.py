@@ -15,7 +15,6 @@ from albert_tf.data import feature_table as tables
 from albert_tf.data import reading
 from albert_tf.data.feature_table import Batch, FeatureTable
 from albert_tf.data.reading import EXAMPLE_WEIGHTS
-from albert_tf.data.record_formats.base import Schema
 from albert_tf.data.record_set import RecordSet
 
 # int32 [B]: index of the example in the table; -1 pads an evaluation's last batches.
@@ -64,15 +63,9 @@ class RecordData(Data):
     """
 
     def __init__(
-        self,
-        record_set: RecordSet,
-        schema: Schema,
-        shuffle: bool,
-        buffer_examples: int,
-        *,
-        parts: int = 1,
+        self, record_set: RecordSet, shuffle: bool, buffer_examples: int, *, parts: int = 1
     ):
-        self.record_set, self.schema = record_set, schema
+        self.record_set, self.schema = record_set, record_set.schema
         self.num_examples = record_set.num_examples
         self._order = {"shuffle": shuffle, "buffer_examples": buffer_examples, "parts": parts}
 

@@ -41,7 +41,7 @@ class CorpusSettings(Settings):
 
     output_file: str = setting(
         "",
-        "Text file to write: one sentence per line, a blank line between documents.",
+        "Text file to write: a sentence per line, a blank line between documents.",
         required=True,
     )
     eval_output_file: str = setting("", "Text file for the held-out documents.")

@@ -47,16 +47,10 @@ class TrainSettings(TextSettings):
     output_prefix: str = setting("", "Path of the written file without .model.", required=True)
     vocab_size: int = setting(30000, "Number of tokens.", minimum=len(FIRST_TOKENS) + 1)
     character_coverage: float = setting(
-        0.99995,
-        "Share of the text's characters that are in the vocabulary.",
-        minimum=0.9,
-        maximum=1,
+        0.99995, "Share of the text's characters in the vocabulary.", minimum=0.9, maximum=1
     )
     input_sentence_size: int = setting(
-        10_000_000,
-        "Sentences to train on, sampled if the corpus is larger.",
-        minimum=1,
-        maximum=LARGEST_INT64,
+        10**7, "Sentences to train on, sampled from more.", minimum=1, maximum=LARGEST_INT64
     )
     invalid_utf8: str = corpus.invalid_utf8_setting()
 

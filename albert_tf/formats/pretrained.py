@@ -30,13 +30,7 @@ from albert_tf.formats import (
     tf_hub,
 )
 from albert_tf.formats.weights import POOLER, LoadReport, Weights, check, match
-from albert_tf.model.heads import (
-    MODEL_CLASSES,
-    AlbertForEmbedding,
-    AlbertForPreTraining,
-    AlbertForSequenceClassification,
-    ModelWithHead,
-)
+from albert_tf.model import heads
 from albert_tf.text.tokenizer import Tokenizer
 
 FORMATS = ("hf", "tf1")  # of `save_pretrained`
@@ -49,7 +43,7 @@ def load_pretrained(
     num_hidden_layers: int | None = None,
     num_labels: int | None = None,
     num_classes: int | None = None,
-) -> ModelWithHead:
+) -> heads.ModelWithHead:
     """The model at a path: an `AlbertForPreTraining`, or the class that was fine-tuned.
 
     Example:
@@ -76,7 +70,7 @@ def load_pretrained(
         labels = [f"LABEL_{label}" for label in range(number)]
         config = weights.config.with_labels(labels, "")
         weights = dataclasses.replace(weights.without_head(), config=config)
-        model = AlbertForSequenceClassification(weights.config, dtype=dtype)
+        model = heads.AlbertForSequenceClassification(weights.config, dtype=dtype)
         report = assign_weights(model.named_variables(), weights)
     else:
         model, report = build_model(weights, dtype=dtype)
@@ -85,12 +79,12 @@ def load_pretrained(
     return model
 
 
-def build_model(weights: Weights, *, dtype=None) -> tuple[ModelWithHead, LoadReport]:
+def build_model(weights: Weights, *, dtype=None) -> tuple[heads.ModelWithHead, LoadReport]:
     """The model with the given weights, and a report of the variables that got a value."""
-    model = MODEL_CLASSES[weights.model_class](weights.config, dtype=dtype)
+    model = heads.MODEL_CLASSES[weights.model_class](weights.config, dtype=dtype)
     report = assign_weights(model.named_variables(), weights)
     missing = [name for name in report.initialized if name not in POOLER]
-    if missing and weights.model_class != AlbertForPreTraining.__name__:
+    if missing and weights.model_class != heads.AlbertForPreTraining.__name__:
         reason = f"by its configuration, but has no values for its head, {missing[0]} the first"
         raise UserError(f"{weights.source}: is {weights.model_class} {reason}")
     return model, report
@@ -157,7 +151,7 @@ def assign_weights(variables: Mapping[str, tf.Variable], weights: Weights) -> Lo
 
 
 def save_pretrained(
-    model: ModelWithHead,
+    model: heads.ModelWithHead,
     folder: files.AnyPath,
     format: str = "hf",
     spm_model_file: files.AnyPath | Tokenizer = "",
@@ -205,7 +199,7 @@ def save_pretrained(
     try:
         if format == "hf":
             text = model_card.model_card(model, folder, card or {})
-            if isinstance(model, AlbertForEmbedding):
+            if isinstance(model, heads.AlbertForEmbedding):
                 settings["further"] = sentence_transformers.module_files(model, task or {})
             hugging_face.write(model, folder, task or {}, card=text, **settings)
         else:

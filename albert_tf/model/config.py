@@ -60,9 +60,7 @@ class AlbertConfig(Settings):
         1, "Number of groups of layers; the layers of a group share parameters.", **_SIZE
     )
     inner_group_num: int = setting(
-        1,
-        "Number of blocks (attention and feed-forward) in a layer, each with its own variables.",
-        **_SIZE,
+        1, "Number of blocks (attention, feed-forward) of a layer, with own variables.", **_SIZE
     )
     num_attention_heads: int = setting(64, "Number of attention heads, N.", **_SIZE)
     intermediate_size: int = setting(16384, "Width of the feed-forward layer, F.", **_SIZE)
@@ -209,11 +207,7 @@ class AlbertConfig(Settings):
 
     @classmethod
     def from_dict(
-        cls,
-        values: dict[str, Any],
-        source: str = "configuration",
-        *,
-        is_of_transformers: bool = False,
+        cls, values: dict, source: str = "configuration", *, is_of_transformers: bool = False
     ) -> "AlbertConfig":
         """The configuration in a dictionary; `source` names it in errors, which misspelt keys and wrong values are.
 

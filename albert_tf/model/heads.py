@@ -64,14 +64,10 @@ class ScoreHead(tf_keras.layers.Layer):
     """
 
     def __init__(
-        self,
-        config: AlbertConfig,
-        num_outputs: int,
-        dropout_rate: float,
-        initializers: Initializers,
+        self, config: AlbertConfig, num_outputs: int, rate: float, initializers: Initializers
     ):
         super().__init__(dtype="float32", name="score_head")
-        self._dropout_rate = dropout_rate
+        self._dropout_rate = rate
         self.output_weights = self.add_weight(
             "output_weights",
             [num_outputs, config.hidden_size],

@@ -47,11 +47,7 @@ class Search(Predictor):
         if reranker and not isinstance(reranker, ClassificationPredictor):
             raise UserError("--rerank: expected a classifier of pairs")
         super().__init__(
-            embedder.model,
-            embedder.tokenizer,
-            embedder.task_settings,
-            batch_size=1,
-            compute=embedder.compute,
+            embedder.model, embedder.tokenizer, embedder.task_settings, 1, compute=embedder.compute
         )
         self._embedder, self._texts, self._places = embedder, texts, places
         self._top_k, self._reranker, self._rerank_top = top_k, reranker, rerank_top

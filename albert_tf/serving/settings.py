@@ -27,8 +27,7 @@ class ModelSettings(VocabularySettings):
         help="SentencePiece model of the vocabulary, if none came with the model.",
     )
     task_module: str = setting(
-        "",
-        "Python file or module that defines the model's task, if it is your own; its code is run.",
+        "", "Python file or module that defines the model's task, if it is yours; its code is run."
     )
     num_hidden_layers: int | None = depth_setting()
 
@@ -52,8 +51,7 @@ class ModelUseSettings(ModelSettings):
     """A trained model, and how its texts are prepared."""
 
     do_lower_case: bool | None = setting(
-        None,
-        "Whether text is lower-cased; by default the value in the model's folder, or true if it has none.",
+        None, "Whether text is lower-cased; by default as the model's folder says, or true."
     )
     max_seq_length: int | None = setting(
         None,

@@ -20,16 +20,13 @@ MakeTask = Callable[[FineTuningConfig, FineTuningRunConfig], FineTuningTask]
 
 
 def fine_tune(
-    make_task: MakeTask,
-    config: FineTuningConfig,
-    run: FineTuningRunConfig,
-    optimizer: OptimizerConfig,
+    make: MakeTask, config: FineTuningConfig, run: FineTuningRunConfig, optimizer: OptimizerConfig
 ) -> dict:
     """Makes one run, or several with a table; returns what their JSON file contains."""
     if config.num_runs == 1:
-        return loop.run(lambda: make_task(config, run), run, optimizer)
+        return loop.run(lambda: make(config, run), run, optimizer)
     with loop.lock_of(make_strategy(run), run):
-        return _several(make_task, config, run, optimizer)
+        return _several(make, config, run, optimizer)
 
 
 def _several(make_task: MakeTask, config, run, optimizer) -> dict:

@@ -161,6 +161,7 @@ def test_other_programs_end_in_one_line_without_leftovers_or_orphans(tmp_path):
 
     wait_for(lambda: len(workers()) == 2, process)
     children = workers()
+    time.sleep(0.2)  # Python ignores an interruption inside the hooks of a fork
     process.send_signal(signal.SIGINT)
     error = process.communicate(timeout=60)[1].splitlines()
     assert process.returncode == 128 + signal.SIGINT, error

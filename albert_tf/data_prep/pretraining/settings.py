@@ -35,7 +35,7 @@ class PretrainingDataSettings(VocabularySettings, TextSettings):
     do_whole_word_mask: bool = setting(True, "Whether whole words are masked, not single tokens.")
     favor_shorter_ngram: bool = setting(
         True,
-        "Whether spans of n words have probability proportional to 1/n; false reverses these probabilities.",
+        "Whether spans of n words have probabilities proportional to 1/n; false reverses them.",
     )
     sentence_task: str = setting(
         "sop",

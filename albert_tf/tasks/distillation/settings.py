@@ -27,10 +27,7 @@ class DistillationConfig(Settings):
     )
     eval_file: str = files_setting("Held-out text for evaluations, in the same form.")
     max_seq_length: int = setting(
-        128,
-        "Maximum number of tokens of a text; longer texts are cut.",
-        minimum=8,
-        maximum=LONGEST_SEQUENCE,
+        128, "Tokens of a text, at which it is cut.", minimum=8, maximum=LONGEST_SEQUENCE
     )
     length_buckets: int = setting(
         6, "Number of lengths to which batches are padded.", minimum=1, maximum=64
@@ -41,9 +38,7 @@ class DistillationConfig(Settings):
         choices=PRECISIONS,
     )
     hidden_weight: float = setting(
-        0.5,
-        "Weight of the mean relative error of the embeddings and of all layers but the last.",
-        **_WEIGHT,
+        0.5, "Weight of the mean relative error of embeddings and layers but the last.", **_WEIGHT
     )
     last_weight: float = setting(1.0, "Weight of the relative error of the last layer.", **_WEIGHT)
     vector_weight: float = setting(

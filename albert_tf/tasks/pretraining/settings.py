@@ -36,10 +36,7 @@ class PretrainingConfig(ModelChoice):
         maximum=LONGEST_SEQUENCE,
     )
     shuffle_buffer_examples: int = setting(
-        10000,
-        "Number of examples that are shuffled together; 1 reads them in order.",
-        minimum=1,
-        maximum=10_000_000,
+        10000, "Examples shuffled together; 1 reads them in order.", minimum=1, maximum=10_000_000
     )
 
     depth_losses: float = setting(

@@ -71,7 +71,7 @@ class PretrainingTask(Task):
                     f" --tpu_name={run.tpu_name}; make them with --masking=static"
                 )
             shuffling = config.shuffle_buffer_examples > 1, config.shuffle_buffer_examples
-            data[flag] = RecordData(found, found.schema, *shuffling, parts=parts[flag])
+            data[flag] = RecordData(found, *shuffling, parts=parts[flag])
         self.train_data, self.eval_data = data.get("input_file"), data.get("eval_file")
 
     def _resolve_model_config(self, run: RunConfig) -> AlbertConfig:

@@ -14,15 +14,9 @@ class RaceConfig(OneAnswerConfig):
         "Folder of the RACE archive, with train/, dev/ and test/.", required=True
     )
     level: str = setting(
-        "all",
-        "Schools from which passages are used.",
-        choices=("all", "middle", "high"),
-        of_model="default",
+        "all", "Schools of the passages.", choices=("all", "middle", "high"), of_model="default"
     )
     max_seq_length: int = changed(FineTuningConfig, "max_seq_length", 512)
     max_qa_length: int = setting(
-        128,
-        "Maximum number of tokens of question and option together.",
-        minimum=1,
-        of_model="fixed",
+        128, "Maximum number of tokens of question with option.", minimum=1, of_model="fixed"
     )

@@ -24,15 +24,11 @@ class SquadConfig(TaughtConfig):
     eval_file: str = files_setting("SQuAD's JSON file to evaluate on.")
     predict_file: str = files_setting("JSON file with questions, with or without answers.")
     skip_wrong_answers: bool = setting(
-        False,
-        "Whether to leave out answers that are not at their answer_start, instead of an error.",
+        False, "Whether answers that are not at their answer_start are left out."
     )
     max_seq_length: int = changed(TaughtConfig, "max_seq_length", 384)
     doc_stride: int = setting(
-        128,
-        "Number of tokens from the start of a window to the start of the next.",
-        minimum=1,
-        of_model="fixed",
+        128, "Tokens from the start of a window to that of the next.", minimum=1, of_model="fixed"
     )
     max_query_length: int = setting(
         64, "Maximum number of tokens of a question.", minimum=1, of_model="fixed"

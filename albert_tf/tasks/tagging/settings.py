@@ -52,10 +52,7 @@ class TaggingConfig(TaughtConfig):
         help="Maximum number of tokens of a window; a longer sentence is read in several windows.",
     )
     doc_stride: int = setting(
-        64,
-        "Number of tokens from the start of a window to the start of the next.",
-        minimum=1,
-        of_model="fixed",
+        64, "Tokens from the start of a window to that of the next.", minimum=1, of_model="fixed"
     )
 
     def __post_init__(self):
