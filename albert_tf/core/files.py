@@ -65,9 +65,6 @@ def errors_named(path: str, done: str, advice: str = "") -> Iterator[None]:
         raise UserError(f"{path}: cannot be {done} ({reason}){advice and ': ' + advice}") from error
 
 
-# --- Finding ---
-
-
 def names_in(folder: str) -> list[str]:
     """The names in a folder, sorted, without hidden ones; raises an OSError if it cannot be read."""
     names = _on(folder, lambda system: system.listdir(folder))
@@ -113,9 +110,6 @@ def files_below(folder: str) -> Iterator[str]:
     for subfolder in sorted(subfolders):
         if not os.path.islink(subfolder):  # a link to a folder above would not end
             yield from files_below(subfolder)
-
-
-# --- Reading ---
 
 
 class _RemoteReader(io.RawIOBase):
@@ -178,9 +172,6 @@ def parse_json(content: str | bytes, source: str, kind: type = dict) -> Any:
         name = "object" if kind is dict else "array"
         raise UserError(f"{source}: expected a JSON {name}, got {shortened(value)}")
     return value
-
-
-# --- Writing ---
 
 
 def write_bytes(path: str, content: bytes) -> None:
@@ -291,9 +282,6 @@ def sync(path: str) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-# --- File systems ---
 
 
 def _on(path: str, function: Callable[[Any], Any]) -> Any:

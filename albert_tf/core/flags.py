@@ -1,7 +1,4 @@
-"""Command lines: settings classes -> absl flags -> settings, and one line on standard error for a user error.
-
-This is the only file of the library that imports absl.flags.
-"""
+"""Command lines: settings classes -> absl flags (imported here alone) -> settings, and one line for a user error."""
 
 import dataclasses
 import functools

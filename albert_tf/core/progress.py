@@ -56,10 +56,7 @@ class Progress(contextlib.AbstractContextManager):
     def update(
         self, done: int, values: Mapping[str, str] | None = None, *, is_news: bool = False
     ) -> None:
-        """Shows `values`, and that `done` of the total is done, including what an earlier process has done.
-
-        With `is_news`, a log gets a line even if the last one was printed a short time ago.
-        """
+        """Shows `values`, and that `done` of the total is done; a log always gets a line if that `is_news`."""
         now = time.monotonic()
         first, started = self._started = self._started or (done, now)
         text = "  ".join(f"{name} {value}" for name, value in (values or {}).items())

@@ -79,10 +79,7 @@ def num_cores() -> int:
 def in_chunks(
     items: Iterable[Item], size_of: Callable[[Item], int], chunk_size: int
 ) -> Iterator[list[Item]]:
-    """Groups small items into lists whose sizes add up to `chunk_size`, large enough to be sent to a worker.
-
-    Example: (["aa", "b", "cccc", "d"], len, 3) -> ["aa", "b"], ["cccc"], ["d"]
-    """
+    """Groups items by size for workers: (["aa", "b", "cccc", "d"], len, 3) -> ["aa", "b"], ["cccc"], ["d"]."""
     chunk, size = [], 0
     for item in items:
         chunk.append(item)

@@ -100,10 +100,7 @@ class RecordData(Data):
 
 
 class TableData(Data):
-    """Examples in memory, padded to one of a few ascending lengths (`buckets`); every example fits into the last.
-
-    `names` are the sequences and columns that the model and the losses use.
-    """
+    """The `names` of examples in memory, padded to one of a few ascending lengths, the last of which fits all."""
 
     def __init__(self, table: FeatureTable, names: Sequence[str], buckets: Sequence[int]):
         self.table, self.num_examples = table, len(table)

@@ -196,9 +196,6 @@ def is_missing(value: Any) -> bool:
     return is_nan or type(value).__name__ in ("NAType", "NaTType")
 
 
-# --- Files ---
-
-
 def _ending(path: str) -> str:
     return os.path.splitext(path.rstrip("/").removesuffix(".gz"))[1].lower()
 

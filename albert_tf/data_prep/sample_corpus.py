@@ -118,15 +118,15 @@ def prose_of(docstring: str) -> list[str]:
     Example: "Returns the `sum`, as an\nint. See x[0].\n\n>>> 1" -> ["Returns the sum, as an int."]
     """
     sentences = []
-    for _, lines in itertools.groupby(docstring.split("\n"), _indentation):  # a paragraph
+
+    def indentation(line: str) -> int:  # of the lines of a paragraph
+        return len(line) - len(line.lstrip()) if line.strip() else -1
+
+    for _, lines in itertools.groupby(docstring.split("\n"), indentation):
         text = _MARKUP.sub("", " ".join(" ".join(lines).split()))
         if ">>>" not in text:
             sentences += [part for part in split_paragraph(text) if _PROSE.fullmatch(part)]
     return sentences
-
-
-def _indentation(line: str) -> int:
-    return len(line) - len(line.lstrip()) if line.strip() else -1
 
 
 def make_task(documents: Mapping[str, Sequence[str]]) -> dict[str, bytes]:

@@ -80,10 +80,7 @@ def line_separator(before: str, after: str) -> str:
 
 
 def split_paragraph(paragraph: str, *, language: str = "en") -> list[str]:
-    """Splits one paragraph into sentences, white space around them removed.
-
-    Example: 'Mr. Bo left. "Who? Me?" she said.' -> ['Mr. Bo left.', '"Who?', 'Me?" she said.']
-    """
+    """Splits a paragraph: 'Mr. Bo left. "Who? Me?" she said.' -> ['Mr. Bo left.', '"Who?', 'Me?" she said.']."""
     text = _LONE_SURROGATE.sub("\ufffd", " ".join(paragraph.split()))
     sentences: list[str] = []
     start = 0

@@ -27,10 +27,7 @@ _ZIPF_OFFSET = 100.0
 
 
 def matched_layers(num_student: int, num_teacher: int) -> list[int]:
-    """For the embeddings and each layer of the student, the teacher's hidden state at the same relative depth.
-
-    Example: matched_layers(3, 12) -> [0, 4, 8, 12]
-    """
+    """The teacher's hidden states at the relative depths of the student's: matched_layers(3, 12) -> [0, 4, 8, 12]."""
     return [round(layer * num_teacher / num_student) for layer in range(num_student + 1)]
 
 

@@ -26,10 +26,7 @@ It repeats the content of its training text, including errors and prejudice, and
 
 
 def model_card(model: "ModelWithHead", folder: str, facts: Mapping[str, Mapping[str, Any]]) -> str:
-    """The card in Markdown, with the header for model hubs.
-
-    Its title is the name of the folder, or that of the run around it; `facts` are tables by title, and `HEADER`.
-    """
+    """The card in Markdown, titled like the folder or its run; `facts` are tables by title, and `HEADER` for hubs."""
     parent, name = os.path.split(folder.rstrip("/") if "://" in folder else os.path.abspath(folder))
     header = {"library_name": "transformers", "tags": "[albert]"}
     if model.pipeline_tag:

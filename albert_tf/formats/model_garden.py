@@ -75,10 +75,7 @@ def read(prefix: str) -> Weights:
 
 
 def read_arrays(prefix: str, num_heads: int | None = None) -> dict[str, np.ndarray]:
-    """An encoder's variables under the released names, as float32, with attention kernels as matrices.
-
-    A variable without a released name, as of another head, keeps its key.
-    """
+    """Variables as float32 under the released names, or their keys without one; attention kernels are matrices."""
     arrays: dict[str, np.ndarray] = {}
     with checkpoint_files.opened(prefix, "TF2") as reader:
         for value in (value for node in _nodes(reader) for value in node.attributes):

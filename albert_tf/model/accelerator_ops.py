@@ -182,10 +182,7 @@ def _drawn_again(drop) -> Callable[[tf.Tensor], tf.Tensor]:
 
 
 def recomputed(function: Callable) -> Callable:
-    """The same function, but its backward pass computes it again instead of keeping intermediate values.
-
-    Only the arguments of `function`, a structure of tensors, get gradients.
-    """
+    """The same function of tensors, with gradients for these alone; its backward pass computes it again."""
 
     def call(*arguments: Any):
         @tf.custom_gradient

@@ -1,7 +1,4 @@
-"""The activations: what computes each of them, and its name in other formats.
-
-This file imports no TensorFlow: the sizes of a model are checked before TensorFlow is loaded.
-"""
+"""The activations: what computes each, and its names in other formats; without TensorFlow, as the sizes of models."""
 
 import functools
 from collections.abc import Callable, Mapping

@@ -306,10 +306,7 @@ def _check_foreign(values: Mapping[str, Any]) -> None:
 
 
 def where_released(name: str) -> str:
-    """Where the released model of a size can be found; "" for other names.
-
-    A size may also be written albert_base_v2, albert/albert-base-v2, or albert-base for version 2.
-    """
+    """Where the released model of a size, such as albert_base_v2 or albert/albert-base-v2, is; "" for other names."""
     name = name.lower().replace("_", "-")
     match = re.fullmatch(r"(?:.*/)?(albert-\w+?)(-v\d)?", name)
     size = match[1] + (match[2] or "-v2") if match else ""

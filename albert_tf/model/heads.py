@@ -182,10 +182,7 @@ class AlbertForPreTraining(ModelWithHead):
 
 
 class AlbertForSequenceClassification(ModelWithHead):
-    """Encoder with a score for each label, computed from the pooled output; a single label is a regression.
-
-    Source: original classifier_utils.py:779-830.
-    """
+    """Encoder with a score for each label, of the pooled output; one is a regression (classifier_utils.py:779)."""
 
     hf_architecture = "AlbertForSequenceClassification"
     pipeline_tag = "text-classification"

@@ -48,9 +48,6 @@ def convert(
     return contents
 
 
-# --- Graphs ---
-
-
 class _Graph:
     """Nodes, weights and outputs of a graph that is being built; values are identified by name."""
 
@@ -157,8 +154,6 @@ class _Graph:
         onnx.checker.check_model(model, full_check=True)
         return model.SerializeToString()
 
-    # --- Layers ---
-
     def dense(self, layer: layers.Dense, value: str) -> str:
         """[..., I] -> [..., O]; the layer without its activation."""
         product = self.product(value, layer.kernel)
@@ -241,9 +236,6 @@ def _fed_forward(graph: _Graph, block: layers.FeedForwardBlock, hidden_BLD: str)
     inner_BLF = graph.activation(graph.dense(block.intermediate, hidden_BLD))
     update_BLD = graph.dense(block.output_dense, inner_BLF)
     return graph.layer_norm(block.layer_norm, graph.op("Add", update_BLD, hidden_BLD))
-
-
-# --- Outputs ---
 
 
 def _model_file(graph: _Graph, model: ModelWithHead, parts: Collection[str]) -> bytes:

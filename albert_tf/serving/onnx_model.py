@@ -48,10 +48,7 @@ def session(content: str | bytes, num_threads: int = 0) -> Any:
 
 
 class OnnxModel:
-    """A model that ONNX Runtime computes, with the names of features and outputs that the model itself has.
-
-    `contents` are the files, by path or content, under their usual names.
-    """
+    """A model computed by ONNX Runtime from its files, by path or content, with the model's own names of tensors."""
 
     def __init__(self, contents: Mapping[str, str | bytes], config: AlbertConfig):
         self.config = config

@@ -1,7 +1,4 @@
-"""Loads a finished model with its vocabulary and its task's settings as a `Predictor`.
-
-TensorFlow is imported for models that it computes, and not for ONNX exports.
-"""
+"""Loads a finished model with its vocabulary and settings as a `Predictor`; ONNX exports need no TensorFlow."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -87,10 +87,7 @@ def _correlation(name: str, predictions: np.ndarray, labels: np.ndarray) -> floa
 
 @_finite
 def auc(probabilities: np.ndarray, labels: np.ndarray) -> float:
-    """Area under the ROC curve; of more than two labels, the mean of each label against the others.
-
-    Probabilities are float [examples, C], labels int [examples].
-    """
+    """Area under the ROC curve, the mean over more than two labels; float [examples, C] and int [examples]."""
     if probabilities.shape[1] == 2:
         return sklearn_metrics().roc_auc_score(labels, probabilities[:, 1])
     options = {"multi_class": "ovr", "labels": np.arange(probabilities.shape[1])}

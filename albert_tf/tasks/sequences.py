@@ -14,10 +14,7 @@ from albert_tf.text.tokenizer import Tokenizer
 
 
 def cut_report(lengths: np.ndarray, name: str, limit: int, texts: str = "texts") -> str:
-    """A line that says how many texts, of at least one, a limit cuts.
-
-    Example: "22 texts, 3 of them (14 %) cut at --max_seq_length=33; 95 % have at most 36 tokens"
-    """
+    """As in "22 texts, 3 of them (14 %) cut at --max_seq_length=33; 95 % have at most 36 tokens"; at least one text."""
     cut, total = int(np.sum(lengths > limit)), len(lengths)
     most = int(np.percentile(lengths, 95, method="inverted_cdf"))
     share = f"{cut:,} of them ({100 * cut / total:.0f} %)" if cut else "none of them"

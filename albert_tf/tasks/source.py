@@ -1,7 +1,4 @@
-"""The data of a fine-tuning task: the files of each split, and how they become features.
-
-A source needs neither a model nor TensorFlow, so worker processes start fast.
-"""
+"""The data of a fine-tuning task, from files to features, without model and TensorFlow: worker processes start fast."""
 
 import abc
 import dataclasses

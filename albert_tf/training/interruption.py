@@ -21,10 +21,7 @@ class Interruption:
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
-        """Records signals during the block instead of ending the program; a second signal ends it at once.
-
-        Outside the main thread, nothing is recorded.
-        """
+        """Records signals during the block, in the main thread; a second signal ends the program at once."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return

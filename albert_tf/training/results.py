@@ -61,10 +61,7 @@ def write_results(
     last_evaluation: Mapping[str, float],
     num_steps: int,
 ) -> dict:
-    """Writes results.json and, after training, the model; returns the content of results.json.
-
-    `evaluation` is that of the model that is kept, `last_evaluation` that of the last step.
-    """
+    """Writes results.json, returned, with evaluations of the kept and of the last model; after training, the model."""
     folder, task, trains = state.folder, state.task, state.run_config.do_train
     results = {
         "step": state.step,

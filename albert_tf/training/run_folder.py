@@ -1,7 +1,4 @@
-"""The folder of a run: its settings, logs, results and other files.
-
-A run that was killed is resumed from its newest checkpoint; lines of later steps are deleted from the logs.
-"""
+"""The folder of a run: settings, logs, results; a killed run resumes from its newest checkpoint, logs cut there."""
 
 import json
 import os

@@ -21,9 +21,7 @@ from albert_tf.training.settings import OptimizerConfig, RunConfig
 from albert_tf.training.task import Task
 
 GRADIENT_NORM = "gradient_norm"  # before clipping, the mean over steps
-STEP_METRICS = (
-    GRADIENT_NORM,
-)  # what training logs of a step, besides the task's losses and metrics
+STEP_METRICS = (GRADIENT_NORM,)  # that training logs besides the task's losses and metrics
 
 
 class Accumulators(tf.Module):

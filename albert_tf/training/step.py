@@ -147,10 +147,7 @@ class Trainer(orbit.StandardTrainer):
 
 
 class Evaluator(orbit.StandardEvaluator):
-    """Losses, metrics and predictions of a run's model over one data set.
-
-    Without labels, only predictions are made; `predictions` are those of the last evaluation.
-    """
+    """Losses, metrics and `predictions` of a run's model over one data set; without labels predictions alone."""
 
     def __init__(self, state: RunState, data: Data, *, has_labels: bool = True):
         batch_size = state.run_config.eval_batch_size

@@ -45,10 +45,7 @@ class RecordBatch(NamedTuple):
 
 
 class RecordFormat(abc.ABC):
-    """How examples are written to records, described in metadata.json, and read.
-
-    `help` is for --record_format; `masking` are the values of --masking that it supports.
-    """
+    """How examples are written to records, described in metadata.json, and read; `masking` are values it supports."""
 
     help: str
     masking: tuple[str, ...] = ("static",)
@@ -56,10 +53,7 @@ class RecordFormat(abc.ABC):
     def rows(
         self, lengths: np.ndarray, max_seq_length: int, seed: np.uint64
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Which examples share a record; the seed is that of the order of the records.
-
-        Returns the indices of the examples, record after record, and the number of examples in each record.
-        """
+        """The indices of the examples, record after record, and how many each record has; the seed orders records."""
         return np.arange(len(lengths)), np.ones(len(lengths), np.int64)
 
     def encode(
@@ -124,10 +118,7 @@ def mask_settings(metadata: Metadata) -> dict[str, Any]:
 
 
 def mask_function(metadata: Metadata, seed: int) -> Callable[..., Masked]:
-    """The compiled function that masks examples.
-
-    Its arguments are the numbers [B], tokens [B, L] and numbers of tokens [B] of examples, int64 and int32.
-    """
+    """The compiled function that masks examples: their numbers [B], tokens [B, L] and numbers of tokens [B], int."""
     from albert_tf.data import pretraining_examples as examples
 
     vocabulary = examples.Vocabulary.from_json(metadata["vocabulary"])

@@ -105,10 +105,7 @@ GLUE_TASKS: Mapping[str, GlueTask] = {task.name: task for task in _TASKS}
 
 
 def task_key(name: str) -> str:
-    """A task's name without case, hyphens and underscores: "STS-B" is "stsb"; AX's folder name "diagnostic" is "ax".
-
-    Names of formats mean a table.
-    """
+    """A name without case, "-" and "_": "STS-B" is "stsb"; "diagnostic" is "ax"; names of formats mean a table."""
     key = name.strip().lower().replace("-", "").replace("_", "")
     return OWN_TASK if key in _OWN_FORMATS else "ax" if key == "diagnostic" else key
 

@@ -102,10 +102,7 @@ class ClassificationPredictor(PairPredictor):
         return example
 
     def rank(self, query: str, texts: Sequence[str]) -> list[Answer]:
-        """Texts with `index`, `score` and `text`, the highest score of the pair (query, text) first.
-
-        The score is the model's own or, of two labels, the probability of the second, such as "1".
-        """
+        """Texts with `index`, `score` and `text`, the best first; the model's score, or that of label 1 of two."""
         labels = self.model.config.labels
         if len(labels) > 2 or self.model.config.is_multi_label:
             raise UserError(f"rank needs a model with one score or two labels, not {len(labels)}")

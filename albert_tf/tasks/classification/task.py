@@ -177,10 +177,7 @@ class MultiLabelTask(TextTask):
         return {"label_loss": tf.reduce_sum(example_weights(features)) * len(self.labels)}
 
     def losses(self, outputs: Outputs, features: Features) -> Mapping[str, Ratio]:
-        """Binary cross entropy of each label; --class_weights multiply the terms of true labels.
-
-        It equals torch.nn.BCEWithLogitsLoss with its `pos_weight`, which transformers uses.
-        """
+        """Binary cross entropy, as torch.nn.BCEWithLogitsLoss with --class_weights as `pos_weight` of true labels."""
         labels_BC = features["label_sets"]
         weights_BC = tf.repeat(example_weights(features)[:, None], len(self.labels), axis=1)
         count = tf.reduce_sum(weights_BC)

@@ -94,18 +94,11 @@ def make_text_features(
 
 def mean_of_windows(table: FeatureTable, values: np.ndarray) -> np.ndarray:
     """The mean of the values [windows, ...] of each text's windows, [texts, ...]; without windows, the values."""
-    firsts = _first_windows(table, len(values))
-    if len(firsts) == len(values):
+    if FIRST_WINDOW not in table.columns or not len(values):
         return values
+    firsts = np.flatnonzero(table.columns[FIRST_WINDOW][:, 0])
     counts = np.diff([*firsts, len(values)]).reshape(-1, *[1] * (values.ndim - 1))
     return np.add.reduceat(values, firsts, axis=0) / counts.astype(values.dtype)
-
-
-def _first_windows(table: FeatureTable, num_windows: int) -> np.ndarray:
-    """The row of each text's first window."""
-    if FIRST_WINDOW not in table.columns or not num_windows:
-        return np.arange(num_windows)
-    return np.flatnonzero(table.columns[FIRST_WINDOW][:, 0])
 
 
 def _label_columns(examples: Sequence[TextExample]) -> dict[str, Sequence]:

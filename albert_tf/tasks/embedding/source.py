@@ -15,10 +15,7 @@ from albert_tf.tasks.source import FILE_FLAGS, Source
 
 @dataclasses.dataclass(frozen=True)
 class TextGroup:
-    """Texts of one row: two with a score, anchor with positive and negatives, or a single text.
-
-    `text_ids` has a number for each text, which equal texts share.
-    """
+    """Two texts with a score, anchor with positive and negatives, or a text; equal texts share their number."""
 
     id: str
     texts: tuple[str, ...]
@@ -27,10 +24,7 @@ class TextGroup:
 
 
 def make_group_features(settings: PairSettings, groups: Sequence[TextGroup]) -> FeatureTable:
-    """A table of C sequences `input_ids` and `segment_ids` for each group of C texts.
-
-    Its columns are `text_ids` [n, C] and, if the groups have scores, `label_scores` [n, 1].
-    """
+    """A table of C sequences for each group of C texts, with `text_ids` [n, C] and perhaps `label_scores` [n, 1]."""
     num_texts = len(groups[0].texts) if groups else 1
     ids = settings.tokenizer.encode_batch([text for group in groups for text in group.texts])
     uncut = {"max_seq_length": [len(each) + 2 for each in ids]}

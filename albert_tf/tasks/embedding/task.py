@@ -174,10 +174,7 @@ def cosent(cosines_B, scores_B, scale: float, context) -> Ratio:
 
 
 def over_devices(tensor, context):
-    """The parts [B, ...] of all devices as one tensor [devices x B, ...], through which gradients flow.
-
-    A sum of parts that are padded with zeros, because XLA has no gather over devices.
-    """
+    """The parts [B, ...] of all devices, [devices x B, ...]: a sum of padded parts; XLA has no gather over devices."""
     number = context.num_replicas_in_sync if context else 1
     if number == 1:
         return tensor

@@ -18,7 +18,6 @@ from albert_tf.data.record_formats.packed import SENTENCE_WEIGHTS
 from albert_tf.data.record_set import RecordSet, find_pretraining_records
 from albert_tf.formats import depth, pretrained
 from albert_tf.formats.tokenizer_files import vocabulary_files
-from albert_tf.formats.weights import Weights
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.heads import AlbertForPreTraining
 from albert_tf.tasks.pretraining.settings import PretrainingConfig
@@ -84,11 +83,14 @@ class PretrainingTask(Task):
         vocab_size = next(iter(facts.values())).get("vocab_size")
         checkpoint = weights.config if weights else None
         model_config = config.chosen_config(run, checkpoint, vocab_size)
+        # How the text of an initial model was cleaned, as far as its files say.
+        cleaning = {name: getattr(weights, name, None) for name in _CLEANING}
         facts |= {
             "the flag": config.to_dict(),
-            "the model": {"vocab_size": model_config.vocab_size, **_known_cleaning(weights)},
-            **{name: _known_of(name) for name in (config.vocabulary_file, beside) if name},
+            "the model": {"vocab_size": model_config.vocab_size, **cleaning},
         }
+        for file in filter(None, (config.vocabulary_file, beside)):
+            facts[file] = {"spm_sha256": Tokenizer.from_file(file).sha256}
         _check_agreement(facts)
         self._check_fits(model_config)
         fit = depth.stretched if stretches else depth.fitted
@@ -228,15 +230,6 @@ class PretrainingTask(Task):
             "masked_lm_accuracy": float(counts.max() / max(1, counts.sum())),
             "sentence_order_accuracy": float(max(swapped, 1 - swapped)),
         }
-
-
-def _known_of(vocabulary: str) -> dict[str, Any]:
-    return {"spm_sha256": Tokenizer.from_file(vocabulary).sha256}
-
-
-def _known_cleaning(weights: Weights | None) -> dict[str, Any]:
-    """How the text of an initial model was cleaned, as far as its files say; a new model has no such text."""
-    return {name: getattr(weights, name, None) for name in _CLEANING}
 
 
 def _check_agreement(facts: Mapping[str, Mapping[str, Any]]) -> None:

@@ -34,9 +34,6 @@ V2_OUTPUTS = (
 _NO_LOG_PROB = -1e6  # for the empty answer to a question without candidates
 
 
-# --- Spans ---
-
-
 @dataclasses.dataclass(frozen=True)
 class Spans:
     """Candidate answers, question by question, each question's best first."""
@@ -126,10 +123,7 @@ def _valid_spans(
     end_log_probs: np.ndarray,
     max_answer_length: int,
 ) -> Iterator[tuple[np.ndarray, ...]]:
-    """Yields the first five arrays of `Spans` from starts [windows, S] and ends [windows, S or 1, E].
-
-    They are ordered by window, start and end.
-    """
+    """Yields the first five arrays of `Spans`, by window, from starts [windows, S] and ends [windows, S or 1, E]."""
     # If a window has too few other tokens, the model may choose tokens of the padding.
     length = 1 + max(windows.lengths.max() - 1, starts.max(), ends.max())
     names = ["start_chars", "end_chars", "is_max_context", "question_index"]
@@ -162,9 +156,6 @@ def _valid_spans(
             valid(start_log_probs[chunk][:, :, None]).astype(np.float64),
             valid(end_log_probs[chunk]).astype(np.float64),
         )
-
-
-# --- Answers ---
 
 
 class Answer(NamedTuple):
@@ -254,8 +245,6 @@ class Answers:
         """Contents of null_odds.json: each question's null odds."""
         return self._by_id([] if self.null_odds is None else self.null_odds.tolist())
 
-
-# --- Scores ---
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)

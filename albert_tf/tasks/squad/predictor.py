@@ -51,10 +51,7 @@ class SpanPredictor(Predictor):
         return pd.DataFrame(found, index=[f"question {row['id']}" for row in found])
 
     def answers(self, examples):
-        """See `Predictor`: `answer`, its `probability`, and its `start` and `end` in the context.
-
-        For SQuAD 2.0 also `null_odds`; the answer is empty if they are above the threshold.
-        """
+        """`answer` (or "" for 2.0), `probability`, `start` and `end` in the context, and for 2.0 `null_odds`."""
         table = self.table(examples)
         spans = squad_answers.candidate_spans(
             table, self.outputs(table), **self.settings(*_OF_ANSWERS)

@@ -148,7 +148,7 @@ def _groups(
     rows = [_fields(line) for line in lines]
     first = next((row for row in rows if any(row) and not row[0].startswith(("#", _DOCUMENT))), [])
     width = len(first) or next((len(row) for row in rows if any(row)), 0)
-    names = {column for column in known if not _is_position(column)}
+    names = {column for column in known if column not in (FIRST, LAST) and not column.isdecimal()}
     positions = None
     words: list[str] = []
     tags: list[str] = []
@@ -189,10 +189,6 @@ def _is_comment(fields: Sequence[str], width: int, first: Sequence[str], scheme:
         return True
     is_tagged = scheme == PREFIXED and first and entities.is_tag(first[-1])
     return bool(is_tagged and width > 1 and not entities.is_tag(fields[-1]))
-
-
-def _is_position(column: str) -> bool:
-    return column in (FIRST, LAST) or column.isdecimal()
 
 
 def _position(column: str, header: Sequence[str], place: str) -> int:

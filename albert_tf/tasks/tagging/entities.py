@@ -46,10 +46,7 @@ def of_words(tags: Tags) -> list[str]:
 
 
 def entities_of(tags: Tags) -> list[Entity]:
-    """The entities that the tags of a sentence mark, from left to right (conlleval; seqeval, `get_entities`).
-
-    Example: I-PER I-PER O B-LOC -> (PER, 0, 1), (LOC, 3, 3)
-    """
+    """The entities of tags, as by conlleval and seqeval: I-PER I-PER O B-LOC -> (PER, 0, 1), (LOC, 3, 3)."""
     from seqeval.metrics.sequence_labeling import get_entities
 
     return [Entity(*entity) for entity in get_entities(_canonical(tags))]

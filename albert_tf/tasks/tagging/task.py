@@ -74,14 +74,12 @@ class TaggingTask(FineTuningTask):
     def _true_tags(self) -> list[list[str]]:
         return [[self.labels[index] for index in row.tags or ()] for row in self.sentences["eval"]]
 
-    def _as_entities(self, *groups: list[list[str]]) -> list[list[list[str]]]:
-        is_of_words = self.config.tag_scheme == WORDS
-        return [list(map(entities.of_words, tags)) if is_of_words else tags for tags in groups]
-
     def evaluate(self, predictions: Predictions) -> Mapping[str, float]:
         """Precision, recall and F1 of entities, as in seqeval and conlleval; `f1_` with a type is that type's F1."""
-        predicted = self._tags(predictions, "eval")
-        rows = entities.scores(*self._as_entities(self._true_tags(), predicted))
+        groups = [self._true_tags(), self._tags(predictions, "eval")]
+        if self.config.tag_scheme == WORDS:
+            groups = [list(map(entities.of_words, tags)) for tags in groups]
+        rows = entities.scores(*groups)
         names = {"precision": "precision", "recall": "recall", "f1": "f1-score"}
         total, macro = rows.get("micro avg", {}), rows.get("macro avg", {})
         results = {name: total.get(key, 0.0) for name, key in names.items()}

@@ -166,8 +166,5 @@ def word_patterns() -> tuple[str, str]:
 
 
 def split_words(text: str) -> list[tuple[int, int]]:
-    """The range of characters, end exclusive, of each word of a text.
-
-    Example: 'Ann (in Rome), 2 days: http://a.b/c' -> Ann ( in Rome ), 2 days : http://a.b/c
-    """
+    """The range of each word, end exclusive: 'Ann (in Rome), http://a.b/c' -> Ann ( in Rome ), http://a.b/c."""
     return [match.span() for match in re.finditer(word_patterns()[0], text)]
