@@ -144,14 +144,8 @@ def tiny_pretrained(tmp_path_factory) -> pathlib.Path:
 def task_files(tmp_path_factory) -> pathlib.Path:
     """A folder with small made-up data of every fine-tuning task: glue, tsv, squad, RACE, tagging, labels."""
     folder = tmp_path_factory.mktemp("tasks")
-    for make in (
-        helpers.glue_files,
-        helpers.tsv_files,
-        helpers.squad_files,
-        helpers.race_files,
-        helpers.tagging_files,
-        helpers.labels_files,
-    ):
+    for task in ("glue", "tsv", "squad", "race", "tagging", "labels"):
+        make = getattr(helpers, f"{task}_files")
         helpers.write_files(folder, make(np.random.default_rng(3)))
     return folder
 
@@ -193,12 +187,8 @@ def task_flags(task_files, tiny_pretrained) -> dict[str, tuple[str, list[str]]]:
 
 @pytest.fixture(scope="session")
 def finished(task_flags, tmp_path_factory) -> Callable[[str], helpers.FinishedRun]:
-    """A function that gives the finished run of a task, with predictions; made once, so change nothing in its folder.
-
-    It has dropout wherever there can be any, so that a run that is taken up must draw the same again. Only SQuAD 1.1
-    is trained in graphs, as programs do it; without them, the others take a third of the time. The run of
-    MRPC is the first of two with a seed of its own each; its folder stands in theirs.
-    """
+    """A function that gives the finished run of a task, with predictions and dropout; change nothing in its folder."""
+    # Only SQuAD 1.1 is trained in graphs; the others take a third of the time without. MRPC is run with two seeds.
 
     @functools.cache
     def run(task: str) -> helpers.FinishedRun:

@@ -1,7 +1,4 @@
-"""The command `albert-tf`, and the wheel that installs it.
-
-Covers: pretrain.py, serve.py.
-"""
+"""The command `albert-tf`, and the wheel that installs it."""
 
 import pathlib
 import re

@@ -49,9 +49,7 @@ def test_another_model_is_not_overwritten(tmp_path):
 )
 def test_untrained_heads_stay_untrained(tmp_path, head, format):
     words = ["a cat, a dog. a house - a tree"]
-    vocabulary = train_spm(
-        tmp_path / "words.model", words, model_type="char", hard_vocab_limit=False
-    )
+    vocabulary = train_spm(tmp_path / "a.model", words, model_type="char", hard_vocab_limit=False)
     size = Tokenizer.from_file(vocabulary).vocab_size
     source = AlbertForPreTraining(TINY.replace(vocab_size=size, num_hidden_layers=1), seed=4)
     # Without a pooler, the order of texts means nothing either.

@@ -1,7 +1,4 @@
-"""docs/migrating.md explains every flag of google-research/albert, and each has a replacement.
-
-Covers: core/original_flags.py.
-"""
+"""docs/migrating.md explains every flag of google-research/albert, and each has a replacement."""
 
 import re
 

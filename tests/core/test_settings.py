@@ -1,7 +1,4 @@
-"""Settings: checks, the flags that are made of them, and the lines about wrong command lines.
-
-Covers: errors.py, flags.py.
-"""
+"""Settings: checks, the flags that are made of them, and the lines about wrong command lines."""
 
 import dataclasses
 import subprocess

@@ -8,9 +8,7 @@ import pytest
 
 from tests.helpers import run_script
 
-pytestmark = pytest.mark.skipif(
-    sys.platform != "linux", reason="processes are forked on Linux only"
-)
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Linux alone forks processes")
 
 METHODS = """
 import sys, threading

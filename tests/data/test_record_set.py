@@ -1,7 +1,4 @@
-"""Finding records, and checking them and their metadata.json.
-
-Covers: datasets.py, record_formats/full.py.
-"""
+"""Finding records, and checking them and their metadata.json."""
 
 import json
 

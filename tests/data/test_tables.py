@@ -201,9 +201,8 @@ def test_several_files_are_one_table(tmp_path):
 
 def test_compressed_tables_are_read(tmp_path):
     FRAME.to_csv(tmp_path / "a.csv.gz", index=False)
-    assert [cells for _, cells in read(tmp_path / "a.csv.gz")] == list(
-        zip(TEXTS, LABELS, strict=True)
-    )
+    cells = [cells for _, cells in read(tmp_path / "a.csv.gz")]
+    assert cells == list(zip(TEXTS, LABELS, strict=True))
 
 
 def test_missing_values_of_pandas_are_empty_texts():

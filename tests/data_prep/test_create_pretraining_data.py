@@ -1,7 +1,4 @@
-"""Text -> records: what TensorFlow reads, equality over workers and interruptions, wrong input.
-
-Covers: pretraining/plan.py, pretraining/run.py, pretraining/settings.py, pretraining/shards.py.
-"""
+"""Text -> records: what TensorFlow reads, equality over workers and interruptions, wrong input."""
 
 import json
 import pathlib

@@ -1,7 +1,4 @@
-"""Documents -> sentences: hand-made documents first, then formats, invariants, wrong input, real data.
-
-Covers: corpus.py.
-"""
+"""Documents -> sentences: hand-made documents first, then formats, invariants, wrong input, real data."""
 
 import gzip
 import json

@@ -27,8 +27,8 @@ def make_corpus(num_sentences=600):
 
 def settings_for(folder, **changes):
     values = {
-        "input_file": str(folder / "corpus.txt"),
-        "output_prefix": str(folder / "spiece"),
+        "input_file": f"{folder}/corpus.txt",
+        "output_prefix": f"{folder}/spiece",
         "vocab_size": 300,
     }
     return TrainSettings(**{**values, **changes})

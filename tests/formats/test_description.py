@@ -1,7 +1,4 @@
-"""What files say about a model without TensorFlow: the same as the model that is read.
-
-Covers: model_card.py, run.py.
-"""
+"""What files say about a model without TensorFlow: the same as the model that is read."""
 
 import dataclasses
 import json

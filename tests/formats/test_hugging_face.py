@@ -1,7 +1,4 @@
-"""Hugging Face folders: theirs read here, ours read there, and the same numbers from both.
-
-Covers: tokenizer_files.py.
-"""
+"""Hugging Face folders: theirs read here, ours read there, and the same numbers from both."""
 
 import json
 import pathlib

@@ -1,7 +1,4 @@
-"""TF Model Garden's checkpoints give what its own encoder computes; what is none of its ALBERTs is rejected.
-
-Covers: checkpoint_files.py.
-"""
+"""TF Model Garden's checkpoints give what its own encoder computes; what is none of its ALBERTs is rejected."""
 
 import json
 

@@ -1,7 +1,4 @@
-"""Model folders: round trips of every sharing strategy, and strictness.
-
-Covers: tf1.py, weights.py.
-"""
+"""Model folders: round trips of every sharing strategy, and strictness."""
 
 import re
 
@@ -107,9 +104,7 @@ def test_values_that_are_not_finite_are_rejected_by_name(tmp_path, format):
     bias = model.sentence_order_head.output_bias
     bias.assign([0, np.nan])
     save_pretrained(model, tmp_path, format=format)
-    with pytest.raises(
-        UserError, match="cls/seq_relationship/output_bias contains values that are"
-    ):
+    with pytest.raises(UserError, match="cls/seq_relationship/output_bias contains values that"):
         load_pretrained(tmp_path)
 
 

@@ -1,7 +1,4 @@
-"""Folders of sentence-transformers: written, read, compared with the real library, and what is rejected.
-
-Covers: model/pooling.py.
-"""
+"""Folders of sentence-transformers: written, read, compared with the real library, and what is rejected."""
 
 import json
 

@@ -22,10 +22,7 @@ v1 = tf.compat.v1
 
 
 def write_module(folder, model, *, scope="", lower=True):
-    """Saves the variables of a model as a module of the TF1 format, as export_to_tfhub.py names them.
-
-    Its graph also has an operation that writes the file `touched` when it is loaded to be run.
-    """
+    """Saves a model as a module of the TF1 format, whose graph writes the file `touched` when it is run."""
     vocabulary = folder.parent / "30k-clean.model"
     vocabulary.write_bytes(b"pieces")
     builder = v1.saved_model.Builder(str(folder))
@@ -116,9 +113,7 @@ def test_a_tf2_module_computes_the_same(garden_module):
 @pytest.mark.parametrize("has_heads", [True, False])
 def test_an_export_of_ours_comes_back(tmp_path, has_heads):
     words = "a cat, a dog. a house - a tree"
-    vocabulary = train_spm(
-        tmp_path / "words.model", [words], model_type="char", hard_vocab_limit=False
-    )
+    vocabulary = train_spm(tmp_path / "a.model", [words], model_type="char", hard_vocab_limit=False)
     size = Tokenizer.from_file(vocabulary).vocab_size
     config = TINY.replace(vocab_size=size, num_hidden_layers=1)
     source = AlbertForPreTraining(config, seed=4)

@@ -31,9 +31,8 @@ def test_the_step_that_is_timed_is_the_one_of_training(records_file, config_file
         *(f"--{name}={value}" for name, value in flags.items()), f"--output_dir={tmp_path / 'run'}"
     )
     config = RunConfig(output_dir=str(tmp_path / "unused"), **common)
-    pretraining = PretrainingConfig(
-        input_file=str(records_file), albert_config_file=str(config_file)
-    )
+    paths = {"input_file": str(records_file), "albert_config_file": str(config_file)}
+    pretraining = PretrainingConfig(**paths)
     trainer = training_step.make_trainer(
         lambda: PretrainingTask(pretraining, config), config, OptimizerConfig(**settings)
     )

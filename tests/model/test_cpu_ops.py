@@ -1,7 +1,4 @@
-"""The kernels have the values and gradients of the plain operations, in every precision.
-
-Covers: device.py, plain_ops.py.
-"""
+"""The kernels have the values and gradients of the plain operations, in every precision."""
 
 import numpy as np
 import pytest

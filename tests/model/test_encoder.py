@@ -1,7 +1,4 @@
-"""The encoder equals a NumPy version, has the published counts, and its plain form has the same gradients.
-
-Covers: activations.py, inputs.py.
-"""
+"""The encoder equals a NumPy version, has the published counts, and its plain form has the same gradients."""
 
 import numpy as np
 import pytest

@@ -123,9 +123,7 @@ def test_losses_and_gradients_equal_those_of_single_examples(single, rows, shari
     [[], ["--distribution_strategy=mirrored", "--recompute_activations"]],
     ids=["one device", "two devices, recomputed"],
 )
-def test_packed_golden_records_give_the_losses_of_the_original(
-    golden, tmp_path, options, monkeypatch
-):
+def test_packed_golden_records_give_the_original_losses(golden, tmp_path, options, monkeypatch):
     """The eight golden steps, each with its eight examples in rows of 96 tokens."""
     schema = pretraining_schema(48, 7)
     batches = tf.data.TFRecordDataset(str(golden / "examples.tfrecord")).batch(8)

@@ -1,7 +1,4 @@
-"""Exported models: the answers of predictors, alone in a process; layout, fine-tuning, what is rejected.
-
-Covers: export.py, serving/parts.py, serving/signatures.py.
-"""
+"""Exported models: the answers of predictors, alone in a process; layout, fine-tuning, what is rejected."""
 
 import json
 import os

@@ -135,9 +135,7 @@ def test_the_command_writes_it_with_what_it_needs(tmp_path, capfd):
 )
 def test_the_example_of_the_guide_gives_the_answer_of_the_model(kind, tmp_path, monkeypatch):
     path = tmp_path / "vocab.txt"
-    path.write_text(
-        "\n".join(["[PAD]", "it", "[UNK]", "[SEP]", "rains", ".", "[CLS]", "[MASK]", "It"])
-    )
+    path.write_text("[PAD]\nit\n[UNK]\n[SEP]\nrains\n.\n[CLS]\n[MASK]\nIt")
     if kind == "SentencePiece":
         path = train_spm(tmp_path / "s.model", ["it rains. a cat sat."] * 9, vocab_size=15)
     tokenizer = Tokenizer.from_file(path, do_lower_case=kind == "SentencePiece")

@@ -1,7 +1,4 @@
-"""ONNX exports as predictors: the answers of the model, without TensorFlow.
-
-Covers: tasks/compiled.py.
-"""
+"""ONNX exports as predictors: the answers of the model, without TensorFlow."""
 
 import functools
 import json
@@ -92,9 +89,7 @@ def test_what_is_no_model_is_rejected_without_tensorflow(name, tmp_path):
     assert "expected" in done.stderr
 
 
-def test_a_file_is_read_in_its_folder_and_a_folder_whatever_its_name(
-    in_onnx, tmp_path, monkeypatch
-):
+def test_a_file_is_read_in_its_folder_and_a_folder_by_any_name(in_onnx, tmp_path, monkeypatch):
     onnx = in_onnx("pairs")
     expected = load_predictor(onnx).predict(["anna"])
     folder = tmp_path / "sst2.onnx"

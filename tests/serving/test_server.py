@@ -1,7 +1,4 @@
-"""The server: routes, joined requests, limits, the page, the command.
-
-Covers: serving/settings.py, serve.py.
-"""
+"""The server: routes, joined requests, limits, the page, the command."""
 
 import base64
 import concurrent.futures

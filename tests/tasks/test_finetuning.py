@@ -1,9 +1,4 @@
-"""Fine-tuning from flags to files: every task in every mode, the best checkpoint, and what must change no number.
-
-Covers: classification/definition.py, classification/settings.py, classification/source.py, classification/task.py,
-race/definition.py, race/settings.py, race/source.py, race/task.py, squad/definition.py, squad/settings.py,
-squad/source.py, squad/task.py, tagging/definition.py, tagging/settings.py, tagging/source.py, tagging/task.py.
-"""
+"""Fine-tuning from flags to files: every task in every mode, the best checkpoint, and what must change no number."""
 
 import dataclasses
 import json
@@ -82,9 +77,8 @@ def assert_same_predictions(first: dict, second: dict) -> None:
         others = second[name]
         if values.ndim > 1:
             width = min(values.shape[1], others.shape[1])
-            assert np.all(~np.isfinite(values[:, width:])) and np.all(
-                ~np.isfinite(others[:, width:])
-            )
+            for array in (values, others):
+                assert not np.isfinite(array[:, width:]).any()
             values, others = values[:, :width], others[:, :width]
         both = np.isfinite(values) & np.isfinite(others)
         assert both.any()
@@ -187,9 +181,7 @@ def test_a_run_is_evaluated_with_its_own_file_alone(finished, task_files, tmp_pa
     assert found["data"]["eval"]["file"] == other.partition("=")[2]
 
 
-def test_a_model_folder_answers_with_the_threshold_that_its_run_chose(
-    finished, task_files, tmp_path
-):
+def test_a_model_folder_answers_with_the_threshold_of_its_run(finished, task_files, tmp_path):
     run = finished("squad2.0")
     model = shutil.copytree(run.folder / "model", tmp_path / "model")
     flags = [f"--predict_file={task_files / 'squad' / 'questions.json'}"]
@@ -278,9 +270,8 @@ def test_the_best_checkpoint_becomes_the_model(finished, tmp_path):
     spm = f"--spm_model_file={run.folder / 'model' / 'spiece.model'}"
     mode = ["--do_train=false", "--do_predict=false", spm]
     again = evaluate_here(run.runner, *run.flags, *mode, f"--output_dir={folder}")
-    assert again["eval"] == pytest.approx(
-        results["last"], rel=1e-4, abs=5e-5
-    )  # a correlation near 0
+    # A correlation near 0.
+    assert again["eval"] == pytest.approx(results["last"], rel=1e-4, abs=5e-5)
 
 
 @pytest.mark.slow
@@ -456,9 +447,8 @@ def test_the_loss_of_tagging_by_hand(task_flags):
 def test_tags_of_a_run_are_scored_by_entity(finished):
     run = finished("tagging")
     text = (run.folder / "predictions" / "eval_predictions.conll").read_text()
-    rows = [
-        [line.split("\t") for line in block.splitlines()] for block in text.strip().split("\n\n")
-    ]
+    blocks = text.strip().split("\n\n")
+    rows = [[line.split("\t") for line in block.splitlines()] for block in blocks]
     true, predicted = (
         [[row[column] for row in sentence] for sentence in rows] for column in (1, 2)
     )

@@ -1,7 +1,4 @@
-"""A new task is one file and its registration: it trains, evaluates and predicts, and the programs know its models.
-
-Covers: definition.py, predictor.py, registry.py, runner.py, source.py.
-"""
+"""A new task is one file and its registration: it trains, evaluates and predicts, and the programs know its models."""
 
 import json
 import os

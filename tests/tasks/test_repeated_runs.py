@@ -1,7 +1,4 @@
-"""Around a run: several seeds, starting from another task, the settings of the paper.
-
-Covers: presets.py.
-"""
+"""Around a run: several seeds, starting from another task, the settings of the paper."""
 
 import json
 import statistics

@@ -74,12 +74,8 @@ def test_another_sharing_has_no_groups_of_the_one_before(model, sharing, num_gro
 
 def test_fine_tuning_alone_corrects_the_bias_and_the_preset_does_not(tmp_path):
     """The rules of the original are those of pretraining and of --preset=paper."""
-    flags = [
-        "--task_name=MRPC",
-        f"--data_dir={tmp_path}",
-        f"--init_checkpoint={tmp_path}",
-        "--output_dir=o",
-    ]
+    flags = ["--task_name=MRPC", f"--data_dir={tmp_path}", "--output_dir=o"]
+    flags += [f"--init_checkpoint={tmp_path}"]
     assert fine_tuning_settings("classifier", *flags)[1].bias_correction
     assert not fine_tuning_settings("classifier", *flags, "--preset=paper")[1].bias_correction
     assert not OptimizerConfig().bias_correction

@@ -1,7 +1,4 @@
-"""Tokenization in Python against a plain restatement of the original's.
-
-Covers: settings.py.
-"""
+"""Tokenization in Python against a plain restatement of the original's."""
 
 import hashlib
 import pathlib
@@ -49,9 +46,7 @@ def referee_pieces(processor, text):
 
 def referee_encode(model_file, text, lower):
     processor = load(model_file)
-    return [
-        processor.PieceToId(part) for part in referee_pieces(processor, referee_clean(text, lower))
-    ]
+    return list(map(processor.PieceToId, referee_pieces(processor, referee_clean(text, lower))))
 
 
 def load(model_file):
@@ -284,9 +279,7 @@ def test_a_file_that_is_no_model_is_rejected(tmp_path, content):
     path = tmp_path / "wrong.model"
     if content is not None:
         path.write_bytes(content)
-    expected = (
-        "cannot be read" if content is None else "is neither a SentencePiece model nor a Word"
-    )
+    expected = "cannot be read" if content is None else "is neither a SentencePiece model nor"
     with pytest.raises(UserError, match=f"wrong.model: {expected}"):
         Tokenizer.from_file(str(path))
 

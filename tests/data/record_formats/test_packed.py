@@ -1,7 +1,4 @@
-"""Packed records: the examples of full ones, in full rows; masked anew while reading; the same after a restart.
-
-Covers: base.py, `pack`.
-"""
+"""Packed records: the examples of full ones, in full rows; masked anew while reading; the same after a restart."""
 
 import json
 import pathlib
@@ -42,9 +39,8 @@ def make(tmp_path_factory):
     """A function that makes records of always the same text, once; returns their folder."""
     folder = tmp_path_factory.mktemp("made")
     (folder / "text.txt").write_text(made_up_text(120, seed=2))
-    model = train_spm(
-        folder / "spiece.model", made_up_text(200, seed=1).splitlines(), vocab_size=200
-    )
+    sentences = made_up_text(200, seed=1).splitlines()
+    model = train_spm(folder / "spiece.model", sentences, vocab_size=200)
 
     def make_records(name, **changes):
         settings = {

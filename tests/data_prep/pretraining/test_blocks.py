@@ -114,9 +114,7 @@ def test_lines_that_are_not_utf8_have_their_places(write, monkeypatch):
     assert text.sentences == ["a", "\ufffd", "b", "c", "\ufffd"]
     assert text.invalid_lines == [(inputs[0]["file"], 2), (inputs[0]["file"], 9)]
     monkeypatch.setattr(blocks, "BLOCK_BYTES", 6)
-    assert [
-        place for text in texts_of(inputs) for place in text.invalid_lines
-    ] == text.invalid_lines
+    assert [line for text in texts_of(inputs) for line in text.invalid_lines] == text.invalid_lines
 
 
 def test_compressed_text_is_no_text_of_blocks(write):

@@ -20,8 +20,6 @@ from lab.experiments.engine import Engine, result_path
 from lab.experiments.training import Trained
 from tests.helpers import LENGTH, TINY, random_features, write_records
 
-# --- Commands ---
-
 
 def test_layer_changes_are_those_computed_by_hand(tmp_path):
     features = random_features(9, seed=5)
@@ -86,10 +84,7 @@ def test_intrinsic_numbers_of_a_head_that_says_in_order_to_all(tmp_path):
 
 @pytest.fixture(scope="module")
 def finished(micro, workspace, tmp_path_factory):
-    """The experiment run by the engine, both rows with one seed: engine, results folder, what was printed.
-
-    Before, the first row's training was stopped behind its first checkpoint, as if killed.
-    """
+    """Engine, results folder and output of an experiment, whose first training was stopped once, as if killed."""
     _, experiment = micro
     trained = Trained(workspace, experiment, experiment.rows[0], 1)
     values = trained.run_values()

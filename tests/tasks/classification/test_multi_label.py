@@ -1,7 +1,4 @@
-"""Several labels per text: scores and weights against numbers by hand.
-
-Covers: core/tables.py.
-"""
+"""Several labels per text: scores and weights against numbers by hand."""
 
 import numpy as np
 import pytest

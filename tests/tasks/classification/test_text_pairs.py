@@ -1,7 +1,4 @@
-"""Texts -> sequences of a classifier, and a task of the user's own in a TSV file.
-
-Covers: tsv.py, tasks/sequences.py.
-"""
+"""Texts -> sequences of a classifier, and a task of the user's own in a TSV file."""
 
 import itertools
 import json
@@ -81,9 +78,7 @@ def test_kept_lengths_equal_dropping_token_by_token():
 
 
 def test_labels_and_scores_are_columns(tokenizer):
-    labelled = features_of(
-        tokenizer, [TextExample("0", "a", label=2), TextExample("1", "b", label=0)]
-    )
+    labelled = features_of(tokenizer, [TextExample(id, "a", label=2 - 2 * int(id)) for id in "01"])
     assert labelled.columns["label_ids"].tolist() == [[2], [0]]
     assert labelled.columns["label_ids"].dtype == np.int32
     scored = features_of(tokenizer, [TextExample("0", "a", label=2.0)] * 3)
@@ -233,9 +228,7 @@ def test_other_cells_of_labels_are_rejected(cells, separator, message, tmp_path)
 
 
 def test_columns_of_0_and_1_are_labels(tmp_path):
-    frame = pandas.DataFrame(
-        {"text": ["a", "b"], "sport": [1, 0], "food": [True, True], "x": [2, 0]}
-    )
+    frame = pandas.DataFrame({"text": ["a", "b"], "sport": [1, 0], "food": [True] * 2, "x": [2, 0]})
     KINDS["t.csv"](frame, tmp_path / "t.csv")
     names = ["sport", "food"]
     found, _ = own(tmp_path / "t.csv", names, ",", label_columns=names)

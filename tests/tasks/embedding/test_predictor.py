@@ -1,7 +1,4 @@
-"""Vectors of finished models: predictor, SavedModel, ONNX, search, reranking.
-
-Covers: serving/search.py, search.py.
-"""
+"""Vectors of finished models: predictor, SavedModel, ONNX, search, reranking."""
 
 import io
 import json

@@ -1,7 +1,4 @@
-"""Training of sentence embeddings: losses, negatives of all devices, evaluation, files, wrong input.
-
-Covers: settings.py, source.py, definition.py.
-"""
+"""Training of sentence embeddings: losses, negatives of all devices, evaluation, files, wrong input."""
 
 import itertools
 import math

@@ -12,13 +12,7 @@ WORDS = [("EU", "rejects"), ("Peter", "Blackburn")]
 
 
 def read(
-    folder,
-    text,
-    token_column="first",
-    tag_column="last",
-    need_tags=True,
-    name="words.conll",
-    **more,
+    folder, text, token_column="first", tag_column="last", need_tags=True, name="a.conll", **more
 ):
     path = folder / name
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
@@ -84,9 +78,9 @@ def test_a_file_to_predict_for_needs_no_tags(tmp_path):
 
 WRONG = {
     "\n \n-DOCSTART- O\n": "contains no words",
-    "EU O\nrejects\n": "words.conll: line 2: expected 2 columns, got 1",
-    "EU\tB-ORG\n\tO\n": "words.conll: line 2: has no word; an empty line ends a sentence",
-    "EU B-ORG\nis VBZ\n": "words.conll: line 2: expected a tag such as O, B-LOC or I-LOC, got 'VBZ';",
+    "EU O\nrejects\n": "a.conll: line 2: expected 2 columns, got 1",
+    "EU\tB-ORG\n\tO\n": "a.conll: line 2: has no word; an empty line ends a sentence",
+    "EU B-ORG\nis VBZ\n": "a.conll: line 2: expected a tag such as O, B-LOC or I-LOC, got 'VBZ';",
     "EU O\n": "every tag is O; name the column of the tags with --tag_column",
     "EU\xff O\n".encode("latin-1"): "cannot be read: 'utf-8' codec can't decode",
 }
@@ -112,12 +106,12 @@ def test_a_table_of_another_form(tmp_path, row):
 def test_a_column_that_is_not_there_is_named(tmp_path):
     for column in ("3", "c"):
         line = error_of(read, tmp_path, "a b\nEU O\n", tag_column=column)
-        assert line.endswith(f"words.conll: line 1: has no column {column!r}, only a, b")
+        assert line.endswith(f"a.conll: line 1: has no column {column!r}, only a, b")
 
 
 def test_an_unknown_type_names_its_line(tmp_path):
     line = error_of(read(tmp_path, TWO).labelled, ("O", "B-ORG", "I-ORG"))
-    assert line.endswith("words.conll: line 4: expected a label (O, B-ORG, I-ORG), got 'B-PER'")
+    assert line.endswith("a.conll: line 4: expected a label (O, B-ORG, I-ORG), got 'B-PER'")
 
 
 @pytest.mark.parametrize("name, sentences, types", [("wnut17", 1009, 6), ("msra_zh", 2000, 3)])
