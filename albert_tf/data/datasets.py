@@ -62,9 +62,7 @@ class RecordData(Data):
     `parts`: devices x accumulated micro-batches, to which the records of a training batch are dealt out.
     """
 
-    def __init__(
-        self, record_set: RecordSet, shuffle: bool, buffer_examples: int, *, parts: int = 1
-    ):
+    def __init__(self, record_set: RecordSet, shuffle: bool, buffer_examples: int, *, parts: int):
         self.record_set, self.schema = record_set, record_set.schema
         self.num_examples = record_set.num_examples
         self._order = {"shuffle": shuffle, "buffer_examples": buffer_examples, "parts": parts}

@@ -160,10 +160,8 @@ def check_identity_projection(
         return
     kernel = arrays.pop("bert/encoder/embedding_hidden_mapping_in/kernel", None)
     bias = arrays.pop("bert/encoder/embedding_hidden_mapping_in/bias", None)
-    is_square = kernel is not None and kernel.shape == (config.hidden_size, config.hidden_size)
-    if kernel is not None and (
-        not is_square or np.any(kernel != np.eye(len(kernel))) or np.any(bias)
-    ):
+    identity = np.eye(config.hidden_size)
+    if kernel is not None and (not np.array_equal(kernel, identity) or np.any(bias)):
         reason = "is not the identity, though E = D has no projection here"
         raise UserError(f"{source}: {name} {reason}")
 

@@ -63,17 +63,15 @@ class ScoreHead(tf_keras.layers.Layer):
     race_utils.py and squad_utils.py (create_model, create_v1_model).
     """
 
-    def __init__(
-        self, config: AlbertConfig, num_outputs: int, rate: float, initializers: Initializers
-    ):
+    def __init__(self, config: AlbertConfig, outputs: int, rate: float, initializers: Initializers):
         super().__init__(dtype="float32", name="score_head")
         self._dropout_rate = rate
         self.output_weights = self.add_weight(
             "output_weights",
-            [num_outputs, config.hidden_size],
+            [outputs, config.hidden_size],
             initializer=initializers.truncated_normal(),
         )
-        self.output_bias = self.add_weight("output_bias", [num_outputs], initializer="zeros")
+        self.output_bias = self.add_weight("output_bias", [outputs], initializer="zeros")
         self.built = True
 
     def call(self, vectors, seed=None):

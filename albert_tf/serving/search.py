@@ -64,9 +64,8 @@ class Search(Predictor):
         number = self._rerank_top if self._reranker else self._top_k
         queries = unit_length(self._embedder.embed(examples))
         answers = []
-        for query, rows, scores in zip(
-            examples, *nearest(queries, self._vectors, number), strict=True
-        ):
+        nearby = nearest(queries, self._vectors, number)
+        for query, rows, scores in zip(examples, *nearby, strict=True):
             found: list[dict[str, Any]] = [
                 {"score": float(score), "line": self._places[row], "text": self._texts[row]}
                 for row, score in zip(rows, scores, strict=True)

@@ -74,9 +74,8 @@ class PackedFormat(base.RecordFormat):
             _MAX_EXAMPLES: int(per_row.max(initial=0)),
             _MAX_PREDICTIONS: int(slots.max(initial=0)),
         }
-        return base.RecordBatch(
-            features, {name: used for name, (_, used) in joined.items()}, maxima
-        )
+        lengths = {name: used for name, (_, used) in joined.items()}
+        return base.RecordBatch(features, lengths, maxima)
 
     def schema(self, metadata: base.Metadata) -> base.Schema:
         sizes = (metadata["counts"][name] for name in (_MAX_PREDICTIONS, _MAX_EXAMPLES))

@@ -180,9 +180,7 @@ def store_block(job: Job, block: Block) -> dict[str, Any]:
         raise UserError(corpus.not_utf8(_place_of(*text.invalid_lines[0])))
     documents = as_documents(job.tokenizer, text.sentences, text.documents)
     numbers = range(job.settings.dupe_factor)
-    all_pairs = [
-        plan_pass(job, documents, block.number, number).astype(np.int32) for number in numbers
-    ]
+    all_pairs = [plan_pass(job, documents, block.number, copy).astype(np.int32) for copy in numbers]
     sentences_of_documents = np.diff(documents.document_offsets)
     counts = {
         "blocks": 1,

@@ -136,9 +136,8 @@ class ClassificationTask(TextTask, LabelTask):
     def _describe(self, item, answer, truth, probability):
         words = f"predicted {answer:.2f}, true {truth:.2f}"
         if not self.is_regression:
-            words = (
-                f"predicted {self.labels[answer]} ({probability:.3f}), true {self.labels[truth]}"
-            )
+            answer, truth = self.labels[answer], self.labels[truth]
+            words = f"predicted {answer} ({probability:.3f}), true {truth}"
         texts = [f"  {text}" for text in (item.text_a, item.text_b) if text]
         return "\n".join([f"{item.row}: {words}", *texts])
 

@@ -56,10 +56,8 @@ class TaggingPredictor(Predictor):
         probabilities = softmax(self.outputs(table)["logits"], axis=-1)
         labels = self.model.config.labels
         answers, is_of_words = [], self.task_settings.get("tag_scheme") == WORDS
-        tags_of_words = windows.word_labels(table, probabilities, sentences, labels)
-        for (text, spans, are_given), tags, certainties in zip(
-            examples, *tags_of_words, strict=True
-        ):
+        labelled = windows.word_labels(table, probabilities, sentences, labels)
+        for (text, spans, are_given), tags, certainties in zip(examples, *labelled, strict=True):
             tags = [labels[tag] for tag in tags]
             found = []
             for label, first, last in entities_of(of_words(tags) if is_of_words else tags):
