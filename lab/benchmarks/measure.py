@@ -67,9 +67,6 @@ class BenchSettings(Settings):
     quick: bool = setting(
         False, "Whether to make only the most important measurements, for a short time."
     )
-    resume: bool = setting(
-        False, "Whether to continue the results in --output_dir; finished measurements are kept."
-    )
     list: bool = setting(False, "Whether to print the names of the measurements and exit.")
     max_minutes: float = setting(
         0.0, "Time after which no measurement starts; 0 is 40, or 5 with --quick.", minimum=0

@@ -1,9 +1,8 @@
 """Makes all measurements, one process after the other, and writes a table and the numbers.
 
     python -m lab.benchmarks.run --quick --only=training_step
-    python -m lab.benchmarks.run --resume
 
-`make bench` and `make bench-quick` install what it needs and run it. README.md describes the measurements.
+README.md describes the measurements.
 """
 
 import datetime
@@ -13,7 +12,6 @@ import os
 import pathlib
 import platform
 import time
-from collections.abc import Callable
 from typing import Any
 
 import psutil
@@ -26,7 +24,6 @@ from lab.benchmarks.measure import BenchSettings, Measurement
 from lab.machine import commit, processor_info, processor_name
 
 RESULTS_FILE = "results.json"
-_MUST_BE_EQUAL = ("quick", "text_file", "spm_model_file")  # to resume a run
 _PACKAGES = (
     *("albert-tf", "tensorflow", "tf-keras", "tf-models-official", "tensorflow-text", "numpy"),
     *("numba", "sentencepiece"),
@@ -42,15 +39,12 @@ def main(settings: BenchSettings) -> None:
     folder = ResultsFolder(settings)
     start = time.monotonic()
     for number, measurement in enumerate(chosen, 1):
-        if folder.is_done(measurement.name):
-            continue
         print(f"[{number}/{len(chosen)}] {measurement.name}", end=" ", flush=True)
         seconds_left = settings.run_seconds - (time.monotonic() - start)
         result = _measured(measurement, settings, folder, seconds_left)
-        folder.put(measurement.name, result)
+        folder.put("measurements", **{measurement.name: result})
         spent = result.get("process_seconds", 0.0)
         print(f"{result['status']}, {spent:.0f} s {result.get('reason', '')}".strip(), flush=True)
-    folder.add_seconds(time.monotonic() - start)
     # Imported here, so that this process is still small while others are measured.
     from lab.report import benchmark_table
 
@@ -82,7 +76,7 @@ def _measured(
     if seconds_left <= 0:
         return {"status": "not run", "reason": "the time was over (--max_minutes)"}
     for name in measurement.inputs:
-        made = folder.make_input(registry.find(name), settings)
+        made = make_input(registry.find(name), settings, folder)
         if made["status"] != "done":
             return {"status": "failed", "reason": f"{name}: {made['reason']}"}
     limit_seconds = min(measurement.limit_seconds, seconds_left)
@@ -93,7 +87,7 @@ class ResultsFolder:
     """The folder of the results; its results.json contains the results so far.
 
     Raises:
-      UserError: the folder contains results and --resume is not given, or they belong to another corpus or kind of run.
+      UserError: the folder contains results.
     """
 
     def __init__(self, settings: BenchSettings):
@@ -101,6 +95,8 @@ class ResultsFolder:
         name = f"{today}-quick" if settings.quick else today
         self.path = pathlib.Path(settings.output_dir or f"lab/benchmarks/results/{name}")
         self._file = self.path / RESULTS_FILE
+        if self._file.exists():
+            raise UserError(f"{self._file}: holds results; give another --output_dir")
         self._values: dict[str, Any] = {
             "date": today,
             "machine": machine(),
@@ -111,62 +107,29 @@ class ResultsFolder:
             "inputs": {},
             "measurements": {},
         }
-        if self._file.exists():
-            if not settings.resume:
-                raise UserError(
-                    f"{self._file}: holds results; continue them with --resume, or give another --output_dir"
-                )
-            before = files.read_json(str(self._file))
-            for flag in _MUST_BE_EQUAL:
-                if before["settings"][flag] != getattr(settings, flag):
-                    value = str(before["settings"][flag]).lower()
-                    settings.refuse(flag, f"was {value!r} for the results in {self.path}")
-            kept = ("date", "inputs", "measurements", "seconds")
-            self._values |= {name: before[name] for name in kept if name in before}
-        self._write()
+        self.put()
 
-    def is_done(self, name: str) -> bool:
-        """Whether a measurement has values."""
-        return self._values["measurements"].get(name, {}).get("status") == "done"
-
-    def put(self, name: str, result: dict[str, Any]) -> None:
-        """Stores the result of a measurement."""
-        self._values["measurements"][name] = {**result, "commit": self._values["commit"]}
-        self._write()
-
-    def add_seconds(self, seconds: float) -> None:
-        """Adds the time of a run."""
-        self._values["seconds"] = self._values.get("seconds", 0.0) + seconds
-        self._write()
-
-    def make_input(self, needed: Measurement, settings: BenchSettings) -> dict[str, Any]:
-        """See the function."""
-        return make_input(needed, settings, self._put_input)
-
-    def _put_input(self, name: str, result: dict[str, Any]) -> None:
-        self._values["inputs"][name] = result
-        self._write()
-
-    def _write(self) -> None:
+    def put(self, kind: str = "inputs", **results: dict[str, Any]) -> None:
+        """Stores the results of measurements, or of their inputs."""
+        self._values[kind] |= results
         files.write_bytes(str(self._file), f"{json.dumps(self._values, indent=1)}\n".encode())
 
 
 def make_input(
-    needed: Measurement,
-    settings: BenchSettings,
-    record: Callable[[str, dict[str, Any]], None] = lambda name, result: None,
+    needed: Measurement, settings: BenchSettings, folder: ResultsFolder | None = None
 ) -> dict[str, Any]:
-    """Makes data for measurements, and the data that it is made from, unless it exists."""
+    """Makes data for measurements, and the data that it is made from, unless it exists; a folder records it."""
     done = settings.work / f"{needed.name}.done"
     if done.exists():
         return json.loads(done.read_text())
     for name in needed.inputs:
-        made = make_input(registry.find(name), settings, record)
+        made = make_input(registry.find(name), settings, folder)
         if made["status"] != "done":
             return made
     print(f"({needed.name})", end=" ", flush=True)
     result = measure.in_process(needed.name, settings, needed.limit_seconds)
-    record(needed.name, result)
+    if folder:
+        folder.put(**{needed.name: result})
     if result["status"] == "done":
         files.write_bytes(str(done), json.dumps(result).encode())
     return result

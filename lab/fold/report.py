@@ -1,0 +1,132 @@
+"""Writes the tables, verdicts and two plots of `lab.fold`: python -m lab.fold.report, in the root of the project."""
+
+import json
+import pathlib
+import statistics
+from collections.abc import Mapping
+
+from albert_tf.core import files, tables
+from lab.experiments import verdicts
+from lab.fold.__main__ import EMBEDDING_SIZES, STRATEGIES
+from lab.report import COLORS, new_figure, save
+
+RESULTS = pathlib.Path("docs/results")
+_METRICS = {
+    "stsb": ("STS-B dev", 1),
+    "sst2": ("SST-2, frozen", 1),
+    "error": ("error, last layer", 3),
+}
+Values = dict[str, dict[int, float]]  # cell -> seed -> value
+
+
+def values_of(content: Mapping, metric: str) -> Values:
+    """The values of a metric, by size and seed; higher is better, so errors have the opposite sign."""
+    found: Values = {}
+    for run in content["runs"]:
+        value = -run["error"] if metric == "error" else run[metric]
+        found.setdefault(run["cell"], {})[run["seed"]] = value
+    return found
+
+
+def _minus(first: Mapping[int, float], second: Mapping[int, float]) -> dict[int, float]:
+    return {seed: first[seed] - second[seed] for seed in sorted(first.keys() & second.keys())}
+
+
+def claims(values: Values, digits: int, within: float) -> dict[str, verdicts.Verdict]:
+    """The verdict on each claim by one metric."""
+
+    def of(cell: str) -> dict[int, float]:
+        return values.get(cell, {})
+
+    def cost(size: int) -> dict[int, float]:
+        return _minus(of(f"{size}-none"), of(f"{size}-all"))
+
+    pairs = {
+        "E 128 is enough if all is shared (paper, Table 3)": (of("128-all"), of("384-all"), "near"),
+        "sharing FFN costs more than sharing attention (Table 4)": (
+            *(of("128-attention"), of("128-ffn")),
+            "lower",
+        ),
+        "sharing costs less at E 128 than at E = D (Table 4)": (cost(384), cost(128), "lower"),
+        "three groups beat a wider table, E 256, at equal parameters (new)": (
+            *(of("128-all-3"), of("256-all")),
+            "lower",
+        ),
+    }
+    return {
+        text: verdicts.compare(first, second, digits, rule, within if rule == "near" else 0.0)
+        for text, (first, second, rule) in pairs.items()
+    }
+
+
+def _mean(values: Mapping[int, float], digits: int) -> str:
+    return f"{abs(statistics.fmean(values.values())):.{digits}f}" if values else ""
+
+
+def size_table(content: Mapping) -> list[str]:
+    """A row for each size: its parameters, and the mean of each metric over seeds."""
+    by_metric = {metric: values_of(content, metric) for metric in _METRICS}
+    parameters = {run["cell"]: run["parameters"] for run in content["runs"]}
+    rows = []
+    for cell in sorted(parameters, key=lambda cell: parameters[cell]):
+        size, strategy, *groups = cell.split("-")
+        scores = [_mean(by_metric[name][cell], digits) for name, (_, digits) in _METRICS.items()]
+        millions = f"{parameters[cell] / 1e6:.1f} M"
+        rows.append(
+            (size, strategy, *(groups or ["1"]), millions, *scores, len(by_metric["stsb"][cell]))
+        )
+    titles = " | ".join(title for title, _ in _METRICS.values())
+    return tables.table(f"E | shared | groups | parameters | {titles} | seeds", rows)
+
+
+def verdict_table(content: Mapping) -> list[str]:
+    """A row for each claim and metric."""
+    rows = []
+    for metric, (title, digits) in _METRICS.items():
+        within = 0.05 if metric == "error" else 1.0
+        for text, verdict in claims(values_of(content, metric), digits, within).items():
+            rows.append((text, title, verdict.word, verdict.reason))
+    return tables.table("claim | by | verdict | difference", sorted(rows, key=lambda row: row[0]))
+
+
+def draw(content: Mapping) -> None:
+    """Score against parameters, and error against E."""
+    scores, errors = values_of(content, "stsb"), values_of(content, "error")
+    parameters = {run["cell"]: run["parameters"] / 1e6 for run in content["runs"]}
+    figure, ((score_axes, error_axes),) = new_figure(2, width=4.5, height=3.6)
+    lines = {strategy: [f"{e}-{strategy}" for e in EMBEDDING_SIZES] for strategy in STRATEGIES}
+    groups = {"all, groups, E 128": ["128-all", *(f"128-all-{n}" for n in (2, 3, 6))]}
+    for color, (name, cells) in zip(COLORS, {**lines, **groups}.items(), strict=False):
+        known = [cell for cell in cells if cell in scores]
+        points = [(parameters[c], statistics.fmean(scores[c].values())) for c in known]
+        if points:
+            score_axes.plot(*zip(*sorted(points), strict=True), "o-", ms=4, color=color, label=name)
+        if points and name in STRATEGIES:
+            sizes = [int(cell.partition("-")[0]) for cell in known]
+            means = [-statistics.fmean(errors[cell].values()) for cell in known]
+            error_axes.plot(sizes, means, "o-", ms=4, color=color, label=name)
+    score_axes.axhline(content["teacher"]["stsb"], color="#444444", lw=1, ls="--", label="teacher")
+    score_axes.set(xlabel="million parameters", ylabel="STS-B dev", title="score by parameters")
+    error_axes.set(
+        xlabel="E", ylabel="relative error, last layer", title="error by E", ylim=(0, None)
+    )
+    score_axes.legend(fontsize=7)
+    error_axes.legend(fontsize=7, title="shared")
+    save(figure, RESULTS / "fold_sizes.png")
+
+
+def main() -> None:
+    """Replaces the tables of docs/results/fold.md, and draws."""
+    content = json.loads((RESULTS / "data" / "fold_sizes.json").read_text())
+    page = RESULTS / "fold.md"
+    text = page.read_text()
+    for name, lines in {"sizes": size_table(content), "claims": verdict_table(content)}.items():
+        start, end = f"<!-- {name} -->\n", f"\n<!-- end of {name} -->"
+        head, _, rest = text.partition(start)
+        text = head + start + "\n" + "\n".join(lines) + "\n" + end + rest.partition(end)[2]
+    files.write_bytes(str(page), text.encode())
+    draw(content)
+
+
+if __name__ == "__main__":
+    main()
