@@ -46,7 +46,7 @@ def test_the_median_of_an_even_number_of_runs_is_the_mean_of_two():
 def test_another_tasks_model_gives_its_encoder_and_no_head(task_flags, finished, capsys):
     start = f"--init_checkpoint={finished('tsv').folder}"
     models = []
-    for name, head in (("mrpc", "a new one for mrpc"), ("tsv", "its own")):
+    for name, head in (("mrpc", "a new one for mrpc with 0, 1"), ("tsv", "its own")):
         runner, flags = task_flags[name]
         task = make_task(runner, *flags, start)
         models.append(task.build_model(dtype="float32", recompute_activations=False, seed=3))
