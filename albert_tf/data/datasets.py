@@ -98,10 +98,20 @@ class RecordData(Data):
 
 
 class TableData(Data):
-    """The `names` of examples in memory, padded to one of a few ascending lengths, the last of which fits all."""
+    """The `names` of examples in memory, padded to one of a few ascending lengths, the last of which fits all.
 
-    def __init__(self, table: FeatureTable, names: Sequence[str], buckets: Sequence[int]):
-        self.table, self.num_examples = table, len(table)
+    `by_length` says whether a training batch has examples of similar length (`feature_table.training_batches`).
+    """
+
+    def __init__(
+        self,
+        table: FeatureTable,
+        names: Sequence[str],
+        buckets: Sequence[int],
+        *,
+        by_length: bool = False,
+    ):
+        self.table, self.num_examples, self._by_length = table, len(table), by_length
         self._names, self._buckets = tuple(names), tuple(buckets)
 
     def spec(self, batch_size: int) -> Spec:
@@ -118,10 +128,10 @@ class TableData(Data):
         return {"input_mask": of_sequence, EXAMPLE_INDEX: index, **features}
 
     def training_dataset(self, batch_size, *, seed, first_step, context):
-        lengths = self.table.lengths
+        lengths, options = self.table.lengths, {"by_length": self._by_length}
 
         def parts():
-            batches = tables.training_batches(lengths, self._buckets, batch_size, seed)
+            batches = tables.training_batches(lengths, self._buckets, batch_size, seed, **options)
             for batch in itertools.islice(batches, first_step, None):
                 yield from self._parts(batch, context)
 

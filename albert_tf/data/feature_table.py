@@ -152,13 +152,21 @@ def bucket_of(lengths: np.ndarray, buckets: Sequence[int]) -> np.ndarray:
 
 
 def training_batches(
-    lengths: np.ndarray, buckets: Sequence[int], batch_size: int, seed: int
+    lengths: np.ndarray,
+    buckets: Sequence[int],
+    batch_size: int,
+    seed: int,
+    *,
+    by_length: bool = False,
 ) -> Iterator[Batch]:
     """An endless stream of batches; each epoch contains every example once, in a new order.
 
-    The buckets are ascending lengths to pad to. A bucket's last batch is completed with examples of the next shorter
-    bucket. The examples at the end of an epoch that do not fill a batch come first in the next epoch; no example is
-    dropped, repeated or delayed further.
+    The buckets are ascending lengths to pad to. The examples at the end of an epoch that do not fill a batch come first
+    in the next epoch; no example is dropped, repeated or delayed further.
+
+    Args:
+      by_length: whether a batch has examples of one bucket, which saves padding, instead of random ones; a bucket's
+        last batch is completed with examples of the next shorter bucket.
     """
     if not len(lengths):
         raise ValueError("there are no examples to make batches of")
@@ -169,7 +177,9 @@ def training_batches(
         waiting = np.concatenate([remaining, rng.permutation(len(lengths))])
         whole = len(waiting) // batch_size * batch_size
         remaining = waiting[whole:]
-        batches = _cut(_long_to_short(waiting[:whole], bucket), bucket, buckets, batch_size)
+        chosen = waiting[:whole]
+        chosen = _long_to_short(chosen, bucket) if by_length else chosen
+        batches = _cut(chosen, bucket, buckets, batch_size)
         yield from (batches[index] for index in rng.permutation(len(batches)))
 
 
@@ -189,9 +199,17 @@ def _long_to_short(examples: np.ndarray, bucket: np.ndarray) -> np.ndarray:
 def _cut(
     examples: np.ndarray, bucket: np.ndarray, buckets: Sequence[int], batch_size: int
 ) -> list[Batch]:
-    """Cuts examples, ordered from long to short, into batches; the first example's bucket gives a batch's length."""
+    """Cuts examples into batches; the longest example's bucket gives a batch's length."""
     rows = examples.reshape(-1, batch_size)
-    return [Batch(row, buckets[index]) for row, index in zip(rows, bucket[rows[:, 0]], strict=True)]
+    longest = np.where(rows < 0, 0, bucket[rows]).max(axis=1) if len(rows) else ()
+    return [Batch(row, buckets[index]) for row, index in zip(rows, longest, strict=True)]
+
+
+def longest_of_batches(lengths: np.ndarray, batch_size: int) -> np.ndarray:
+    """The lengths of the longest examples of one epoch's random batches; of all examples, if they fill no batch."""
+    order = np.random.default_rng(0).permutation(lengths)
+    whole = len(order) // batch_size * batch_size
+    return order[:whole].reshape(-1, batch_size).max(axis=1) if whole else order.max(keepdims=True)
 
 
 def lengths_to_pad_to(lengths: Iterable[int], max_length: int, num_buckets: int) -> tuple[int, ...]:

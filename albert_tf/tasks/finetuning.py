@@ -15,7 +15,7 @@ from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings
 from albert_tf.data.answer_tables import answer_table
 from albert_tf.data.datasets import TableData
-from albert_tf.data.feature_table import FeatureTable, lengths_to_pad_to
+from albert_tf.data.feature_table import FeatureTable, lengths_to_pad_to, longest_of_batches
 from albert_tf.data.reading import EXAMPLE_WEIGHTS, example_weights
 from albert_tf.formats import depth, pretrained
 from albert_tf.formats.tokenizer_files import vocabulary_files
@@ -263,16 +263,21 @@ class FineTuningTask(Task):
             for split, items in self.items.items()
         }
         data = {
-            split: TableData(table, self.source.names(split), self._buckets(table))
+            split: TableData(table, self.source.names(split), self._buckets(split, table))
             for split, table in self.tables.items()
         }
         self.train_data, self.eval_data = data.get("train"), data.get("eval")
         self.predict_data = data.get("predict")
 
-    def _buckets(self, table: FeatureTable) -> tuple[int, ...]:
-        """The lengths to which batches are padded."""
-        on_tpu = device.target_device() == "TPU"
-        return lengths_to_pad_to(table.lengths, self.config.max_seq_length, 1 if on_tpu else 4)
+    def _buckets(self, split: str, table: FeatureTable) -> tuple[int, ...]:
+        """The lengths to which batches are padded.
+
+        Batches for training are random: with examples of similar length, SST-2 loses a point (docs/log.md).
+        """
+        on_tpu, lengths = device.target_device() == "TPU", table.lengths
+        if split == "train":
+            lengths = longest_of_batches(lengths, self.run.train_batch_size)
+        return lengths_to_pad_to(lengths, self.config.max_seq_length, 1 if on_tpu else 4)
 
     # --- Loop ---
 

@@ -118,6 +118,7 @@ def as_lists(batches):
     return [(batch.length, batch.examples.tolist()) for batch in batches]
 
 
+@pytest.mark.parametrize("by_length", [False, True])
 @pytest.mark.parametrize(
     "lengths, buckets, batch_size",
     [
@@ -130,9 +131,9 @@ def as_lists(batches):
     ],
     ids=["three", "one", "one_long", "few_short"],
 )
-def test_each_epoch_has_every_example_once(lengths, buckets, batch_size):
+def test_each_epoch_has_every_example_once(lengths, buckets, batch_size, by_length):
     seen = np.zeros(len(lengths), int)
-    batches = stream(lengths, buckets, batch_size)
+    batches = stream(lengths, buckets, batch_size, by_length=by_length)
     for epoch in range(1, 12):
         # The epoch's last whole batch: what is missing is less than a batch, and comes in the next epoch.
         while seen.sum() + batch_size <= epoch * len(lengths):
@@ -144,6 +145,22 @@ def test_each_epoch_has_every_example_once(lengths, buckets, batch_size):
         assert np.sum(seen == epoch - 1) == epoch * len(lengths) % batch_size
 
 
+def test_batches_are_random_unless_they_are_made_by_length():
+    """Mean lengths of random batches spread by the standard error of the mean; those by length, far more."""
+    number = 200 * len(LENGTHS) // BATCH_SIZE
+    spreads = {
+        by_length: np.std(
+            [
+                LENGTHS[batch.examples].mean()
+                for batch in itertools.islice(stream(by_length=by_length), number)
+            ]
+        )
+        for by_length in (False, True)
+    }
+    assert spreads[False] == pytest.approx(np.std(LENGTHS) / np.sqrt(BATCH_SIZE), rel=0.1)
+    assert spreads[True] > 2 * spreads[False]
+
+
 def test_the_stream_is_a_function_of_the_seed_and_the_step():
     whole = as_lists(itertools.islice(stream(), 60))
     assert as_lists(itertools.islice(stream(), 13, 60)) == whole[13:]
@@ -153,7 +170,7 @@ def test_the_stream_is_a_function_of_the_seed_and_the_step():
 def test_epochs_differ_and_are_mixed():
     epoch = len(LENGTHS) // BATCH_SIZE
     whole = LENGTHS[: epoch * BATCH_SIZE]  # nothing is left over, which alone would differ
-    batches = as_lists(itertools.islice(stream(whole), 2 * epoch))
+    batches = as_lists(itertools.islice(stream(whole, by_length=True), 2 * epoch))
     assert batches[:epoch] != batches[epoch:]
     lengths = [length for length, _ in batches[:epoch]]
     assert lengths not in (sorted(lengths), sorted(lengths, reverse=True))

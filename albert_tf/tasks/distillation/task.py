@@ -108,7 +108,7 @@ class DistillationTask(Task):
         buckets = lengths_to_pad_to(
             table.lengths, self.config.max_seq_length, self.config.length_buckets
         )
-        return TableData(table, ["input_ids"], buckets)
+        return TableData(table, ["input_ids"], buckets, by_length=True)
 
     def settings(self) -> Mapping[str, Settings | Mapping]:
         """See `Task`."""
