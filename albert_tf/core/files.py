@@ -15,26 +15,13 @@ import shutil
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from albert_tf.core.errors import UserError, first_line, shortened
 
 AnyPath = str | os.PathLike[str]  # type of paths in public functions
 HUB_PREFIX = "hf:"  # starts the name of a model on the Hugging Face hub
-ADDRESSES = ("http://", "https://", "kaggle://")  # prefixes of paths that cannot be read here
-NOT_DOWNLOADED = (
-    "cannot be downloaded here; download it and give the file or folder (of models: docs/models.md)"
-)
-
 _TEMPORARY = ".albert-tmp-"  # begins the names of incomplete files and folders
-
-
-class FileStatus(NamedTuple):
-    """The size of a file, and when it was modified, in nanoseconds since 1970."""
-
-    length: int
-    mtime_nsec: int
-
 
 # Local files under the names of `tf.io.gfile`.
 _LOCAL = types.SimpleNamespace(
@@ -47,7 +34,6 @@ _LOCAL = types.SimpleNamespace(
     remove=os.remove,
     rename=lambda path, new_path, overwrite: os.replace(path, new_path),
     rmtree=shutil.rmtree,
-    stat=lambda path: FileStatus(os.path.getsize(path), os.stat(path).st_mtime_ns),
 )
 
 
@@ -81,12 +67,12 @@ def exists(path: str) -> bool:
     return _on(path, lambda system: system.exists(path))
 
 
-def status(path: str) -> FileStatus | None:
-    """The size and time of a file; None if there is no such file."""
-    if not exists(path):
-        return None
+def size_and_time(path: str) -> tuple[int, int]:
+    """The size of a file, and when it was modified, in nanoseconds since 1970."""
+    if "://" not in path:
+        return os.path.getsize(path), os.stat(path).st_mtime_ns
     found = _on(path, lambda system: system.stat(path))
-    return FileStatus(found.length, found.mtime_nsec)
+    return found.length, found.mtime_nsec
 
 
 def real_path(path: str) -> str:
@@ -102,27 +88,13 @@ def matching(pattern: str) -> list[str]:
     return sorted(_on(pattern, lambda system: system.glob(pattern)))
 
 
-def files_below(folder: str) -> Iterator[str]:
-    """The files below a folder without hidden ones; the files of a folder come before those of its subfolders."""
-    paths = [os.path.join(folder, name) for name in names_in(folder)]
-    subfolders = set(filter(is_folder, paths))
-    yield from (path for path in paths if path not in subfolders)
-    for subfolder in sorted(subfolders):
-        if not os.path.islink(subfolder):  # a link to a folder above would not end
-            yield from files_below(subfolder)
-
-
 class _RemoteReader(io.RawIOBase):
     """A remote file as Python's own classes expect it."""
 
     def __init__(self, file: Any):
         self._file = file
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
+    readable = seekable = lambda _: True
 
     def readinto(self, buffer: Any) -> int:
         data = self._file.read(len(buffer))

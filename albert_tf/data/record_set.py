@@ -17,8 +17,6 @@ from albert_tf.core.errors import UserError, first_line
 from albert_tf.data.record_formats import FORMATS, RecordFormat, base, name_of
 from albert_tf.data.record_formats.full import pretraining_schema
 
-_FILES_EXAMINED_TOGETHER = 16
-
 
 @dataclasses.dataclass(frozen=True)
 class RecordSet:
@@ -85,7 +83,7 @@ def find_records(patterns: str, flag: str) -> RecordSet:
     }
     listed = [shards.get(path) for path in found]
     # A remote file answers slowly, but many can be read in parallel.
-    with concurrent.futures.ThreadPoolExecutor(_FILES_EXAMINED_TOGETHER) as pool:
+    with concurrent.futures.ThreadPoolExecutor(16) as pool:
         counts = tuple(pool.map(functools.partial(_num_records, flag), found, listed))
     if not sum(counts):
         raise UserError(f"--{flag}={patterns}: the files hold no records")
@@ -137,8 +135,7 @@ def _common_metadata(folders: Sequence[base.Metadata], flag: str) -> dict[str, A
 
 def _num_records(flag: str, path: str, shard: Mapping | None) -> int:
     """Number of records in a file, from its metadata or by reading it."""
-    status = file_system.status(path)
-    if not status or file_system.is_folder(path):
+    if not file_system.exists(path) or file_system.is_folder(path):
         raise UserError(f"--{flag}: {path} is no file; expected TFRecord files")
     if not shard:
         try:
@@ -147,7 +144,7 @@ def _num_records(flag: str, path: str, shard: Mapping | None) -> int:
             reason = f"is not a complete TFRecord file ({first_line(error)})"
             raise UserError(f"--{flag}: {path} {reason}") from None
         return int(counted)
-    if status.length != shard["bytes"]:
+    if (size := file_system.size_and_time(path)[0]) != shard["bytes"]:
         reason = f"bytes, but {base.METADATA_FILE} lists {shard['bytes']}: truncated or changed"
-        raise UserError(f"--{flag}: {path} has {status.length} {reason}; copy or make it again")
+        raise UserError(f"--{flag}: {path} has {size} {reason}; copy or make it again")
     return shard["records"]

@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 import gzip
 import hashlib
+import os
 import sys
 import zlib
 from collections.abc import Iterator, Sequence
@@ -80,7 +81,7 @@ def expand_paths(patterns: str, *, not_among: Sequence[str] = ()) -> list[str]:
         with files.errors_named(f"--input_file={pattern}", "listed"):
             found: list[str] = []
             for match in files.matching(pattern):
-                found += files.files_below(match) if files.is_folder(match) else [match]
+                found += _files_below(match) if files.is_folder(match) else [match]
         if not found:
             raise UserError(f"--input_file={pattern}: no such file or folder")
         paths += found
@@ -91,12 +92,20 @@ def expand_paths(patterns: str, *, not_among: Sequence[str] = ()) -> list[str]:
     return list(dict.fromkeys(paths))
 
 
+def _files_below(folder: str) -> Iterator[str]:
+    """The files below a folder without hidden ones; the files of a folder come before those of its subfolders."""
+    paths = [os.path.join(folder, name) for name in files.names_in(folder)]
+    subfolders = set(filter(files.is_folder, paths))
+    yield from (path for path in paths if path not in subfolders)
+    for subfolder in sorted(subfolders):
+        if not os.path.islink(subfolder):  # a link to a folder above would not end
+            yield from _files_below(subfolder)
+
+
 def size_of(path: str) -> int:
     """The number of bytes of a file."""
     with files.errors_named(path, "read"):
-        if status := files.status(path):
-            return status.length
-    raise UserError(f"{path}: is a link to a file that does not exist")
+        return files.size_and_time(path)[0]
 
 
 def total_bytes(paths: Sequence[str]) -> int:

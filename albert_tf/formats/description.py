@@ -45,8 +45,8 @@ def check_is_there(path: str) -> None:
     """Checks that a path is that of a folder, or the prefix of a checkpoint, before its files are read."""
     if path.startswith(files.HUB_PREFIX):
         return
-    if path.startswith(files.ADDRESSES):
-        raise UserError(f"{path}: {files.NOT_DOWNLOADED}")
+    if path.startswith(("http://", "https://", "kaggle://")):
+        raise UserError(f"{path}: download it, and give the file or folder (docs/models.md)")
     if path.endswith(".tflite") and files.exists(path):
         raise UserError(f"{path}: {NOT_TFLITE}")
     if not files.is_folder(path) and not files.exists(path.removesuffix(".index") + ".index"):

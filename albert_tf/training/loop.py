@@ -256,8 +256,7 @@ class TrainingLoop:
             "learning_rate": learning_rate,
             "examples_per_second": round(examples / (self._last_logged[1] - last_time), 3),
         }
-        state.folder.append_metrics(METRICS_FILE, values)
-        state.folder.write_summaries("train", step, values)
+        state.folder.log(METRICS_FILE, values)
         self._show(step, results, values["examples_per_second"])
 
     def _show(self, step: int, results: Mapping[str, float], speed: float | None = None) -> None:
@@ -287,8 +286,7 @@ def evaluate(
         step, task.best_metric, results[task.best_metric]
     )
     if not is_logged:
-        state.folder.append_metrics(EVAL_METRICS_FILE, {"step": step, **results})
-        state.folder.write_summaries("eval", step, results)
+        state.folder.log(EVAL_METRICS_FILE, {"step": step, **results})
     if state.folder.is_chief:
         names = task.shown_metrics or results
         shown = "  ".join(f"{name} {results[name]:.4f}" for name in names if name in results)

@@ -17,6 +17,7 @@ CONFIG_FILE, RESULTS_FILE = "config.json", "results.json"
 METRICS_FILE, EVAL_METRICS_FILE = "metrics.jsonl", "eval_metrics.jsonl"
 CHECKPOINTS, BEST = "checkpoints", "checkpoints/best"
 MODEL = "model"
+_CURVES = {METRICS_FILE: "train", EVAL_METRICS_FILE: "eval"}
 _EVAL_DATA = "eval_data"  # in config.json: the data that the best checkpoint was chosen by
 
 
@@ -34,15 +35,15 @@ class RunFolder:
         config: RunConfig,
         settings: Mapping[str, Any],
         is_chief: bool,
-        data: Mapping[str, Mapping[str, str]] | None = None,
+        data: Mapping[str, Mapping[str, str]],
     ):
-        self.path, self.is_chief, self.data = config.output_dir, is_chief, data or {}
+        self.path, self.is_chief, self.data = config.output_dir, is_chief, data
         self._config, self._settings = config, settings
         self._values = {
             group: values.to_dict() if isinstance(values, Settings) else values
             for group, values in settings.items()
         }
-        self._summary_writers: dict[str, Any] = {}
+        self._curves: dict[str, tf.summary.SummaryWriter] = {}
         recorded = self._read_settings()
         # A training without a checkpoint starts again, with any settings.
         self._newest = run_files.newest_checkpoint(self.file(CHECKPOINTS))
@@ -97,7 +98,6 @@ class RunFolder:
                 # Files of a run that was killed before its first checkpoint do not belong to this run.
                 for name in (RESULTS_FILE, BEST):
                     files.remove(self.file(name))
-            files.make_folder(self.path)
             if self._config.do_train or not self._is_resumed:
                 eval_data = self._eval_data or self.data.get("eval", {})
                 self.write_json(CONFIG_FILE, {**self._values, _EVAL_DATA: eval_data})
@@ -126,12 +126,6 @@ class RunFolder:
         path = self.file(name)
         return files.read_json(path) if files.exists(path) else {}
 
-    def append_metrics(self, name: str, values: Mapping) -> None:
-        """Appends a line to a log."""
-        if self.is_chief:
-            with self.writing(), tf.io.gfile.GFile(self.file(name), "a") as file:
-                file.write(json.dumps(values) + "\n")
-
     def cut_logs(self, step: int) -> dict[int, dict[str, float]]:
         """Deletes lines of later steps from the logs; returns those of the evaluations that remain, by step."""
         lines: list[dict[str, Any]] = []
@@ -145,17 +139,19 @@ class RunFolder:
                 self.write_files({name: "".join(json.dumps(line) + "\n" for line in lines)})
         return {values.pop("step"): values for values in lines}
 
-    def write_summaries(self, name: str, step: int, values: Mapping[str, float]) -> None:
-        """Adds values to the curves of this name ("train" or "eval"), in TensorBoard."""
+    def log(self, name: str, values: Mapping[str, float]) -> None:
+        """Appends the values of a step to a log, and to its curves in TensorBoard."""
         if not self.is_chief:
             return
         with self.writing():
-            if name not in self._summary_writers:
-                self._summary_writers[name] = tf.summary.create_file_writer(self.file(name))
-            with self._summary_writers[name].as_default():
+            with tf.io.gfile.GFile(self.file(name), "a") as file:
+                file.write(json.dumps(values) + "\n")
+            if name not in self._curves:
+                self._curves[name] = tf.summary.create_file_writer(self.file(_CURVES[name]))
+            with self._curves[name].as_default(step=values["step"]):
                 for key in values.keys() - {"step"}:
-                    tf.summary.scalar(key, values[key], step=step)
-                self._summary_writers[name].flush()
+                    tf.summary.scalar(key, values[key])
+            self._curves[name].flush()
 
 
 def _default(settings: Settings | Mapping, name: str, value: Any) -> Any:

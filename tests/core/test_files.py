@@ -9,6 +9,7 @@ import pytest
 
 from albert_tf.core import files
 from albert_tf.core.errors import UserError
+from albert_tf.data_prep.corpus import expand_paths
 from tests.helpers import ROOT
 
 # Remote paths are read and written through TensorFlow.
@@ -24,7 +25,7 @@ def test_what_is_written_is_read(tmp_path, scheme):
     assert [files.read_bytes(f"{folder}/{name}") for name in "ab"] == [b"new", b"\x00\xff"]
     assert files.exists(folder) and files.is_folder(folder)
     assert files.exists(f"{folder}/a") and not files.is_folder(f"{folder}/a")
-    assert files.status(f"{folder}/a").length == 3 and not files.exists(f"{folder}/c")
+    assert files.size_and_time(f"{folder}/a")[0] == 3 and not files.exists(f"{folder}/c")
     assert sorted(os.listdir(tmp_path / "new" / "folder")) == ["a", "b"]
     with files.open_binary(f"{folder}/a") as file:
         file.seek(1)
@@ -54,7 +55,7 @@ def test_files_are_found_in_the_same_order_everywhere(tmp_path, scheme):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("x")
     folder = f"{scheme}{tmp_path}"
-    below = [path.removeprefix(f"{folder}/") for path in files.files_below(folder)]
+    below = [path.removeprefix(f"{folder}/") for path in expand_paths(folder)]
     assert below == ["a", "c", "b/1", "b/a/2"]
     assert files.matching(f"{folder}/[ab]") == [f"{folder}/a", f"{folder}/b"]
     (tmp_path / "[ab]").write_text("x")

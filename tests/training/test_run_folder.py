@@ -24,7 +24,7 @@ def settings_of(path, **changes):
 
 def open_folder(path, **changes):
     settings = settings_of(path, **changes)
-    folder = RunFolder(settings["run"], settings, is_chief=True)
+    folder = RunFolder(settings["run"], settings, is_chief=True, data={})
     folder.open()
     return folder
 

@@ -121,7 +121,7 @@ class PretrainingTask(Task):
         if not record_set:
             return {}
         masks = sorted(mask_settings(record_set.metadata).items())
-        content = repr((masks, [files.status(path) for path in record_set.files]))
+        content = repr((masks, [*map(files.size_and_time, record_set.files)]))
         sha256 = hashlib.sha256(content.encode()).hexdigest()
         return {"eval": {"file": self.config.eval_file, "sha256": sha256}}
 
