@@ -324,18 +324,9 @@ def _minutes(results: Iterable[Mapping[str, Any]]) -> float:
 
 COLORS = ("#1f5fa8", "#c4551d", "#3a7d44", "#7d3a78", "#8a6d1d", "#444444")
 
+matplotlib.rcParams.update({"font.size": 9, "axes.titlesize": 9, "legend.fontsize": 8})
 matplotlib.rcParams.update(
-    {
-        "axes.spines.right": False,
-        "axes.spines.top": False,
-        "axes.titlesize": 9,
-        "figure.titlesize": 9,
-        "font.size": 9,
-        "grid.alpha": 0.3,
-        "legend.edgecolor": "none",
-        "legend.fontsize": 8,
-        "savefig.dpi": 110,
-    }
+    {"axes.spines.right": False, "axes.spines.top": False, "grid.alpha": 0.3}
 )
 
 
@@ -363,10 +354,9 @@ _WITH_PAPER = ("nsp", "sop", "speedup")
 
 def draw(measured, folder: str) -> str | None:
     """Draws the plot of an experiment, a `report.Measured`; returns its path, None if there is nothing to draw."""
-    kinds = {"": lambda measured: None, "dots": _dots, "curves": _curves, "layers": _layers}
-    kinds["depths"] = _depths
-    figure = kinds[measured.experiment.plot](measured)
-    if not figure:
+    kinds = {"dots": _dots, "curves": _curves, "layers": _layers, "depths": _depths}
+    kind = measured.experiment.plot
+    if not kind or not (figure := kinds[kind](measured)):
         return None
     path = os.path.join(folder, "plot.png")
     save(figure, path)
@@ -445,10 +435,8 @@ def _layers(measured):
             for positions, (style, label) in styles.items():
                 layers = np.array([change[positions][kind] for change in changes])
                 means = layers.mean(0)
-                numbers, bars = (
-                    range(1, len(means) + 1),
-                    (means - layers.min(0), layers.max(0) - means),
-                )
+                numbers = range(1, len(means) + 1)
+                bars = means - layers.min(0), layers.max(0) - means
                 look = {"fmt": style, "color": color, "label": f"{row}, {label}", "capsize": 2}
                 axes.errorbar(numbers, means, bars, ms=4, lw=1.2, **look)
         heading = f"{title} between a layer's input and output"
@@ -533,10 +521,8 @@ def small_tasks_table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
         cells = []
         for kind in ("random", "model"):
             runs = result.get(kind, [])
-            texts = [
-                _median([run["eval"].get(metric) for run in runs]) for metric in result["metrics"]
-            ]
-            cells.append("; ".join(filter(None, texts)))
+            scores = ([run["eval"].get(metric) for run in runs] for metric in result["metrics"])
+            cells.append("; ".join(filter(None, map(_median, scores))))
         seeds = max(len(result.get(kind, [])) for kind in ("random", "model"))
         rows.append((name, ", ".join(result["metrics"]), *cells, seeds))
     return tables.table("task | metrics | random weights | pretrained | seeds", rows)

@@ -52,35 +52,23 @@ def record_flags(settings: BenchSettings, text: str, length: int) -> dict[str, A
     }
 
 
-def command(*program: str, **flags: Any) -> list[str]:
-    """The command line of a Python program."""
-    return [sys.executable, *program, *(f"--{name}={value}" for name, value in flags.items())]
-
-
 def run_module(module: str, **flags: Any) -> None:
-    """Runs a program of the project.
-
-    Raises:
-      UserError: the program fails; the error quotes the last line that it printed.
-    """
-    done = subprocess.run(command("-m", module, **flags), capture_output=True, text=True)
+    """Runs a program of the project; if it fails, the `UserError` quotes the last line that it printed."""
+    given = [f"--{name}={value}" for name, value in flags.items()]
+    command = [sys.executable, "-m", module, *given]
+    done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         lines = done.stderr.strip().splitlines()
         raise UserError(f"{module}: {lines[-1] if lines else f'ended with {done.returncode}'}")
 
 
-def cut_text(settings: BenchSettings, megabytes: float) -> tuple[str, int]:
-    """Writes a file with whole documents of the corpus, of at least the given size; a shorter corpus is repeated.
-
-    Returns:
-      The path of the file, and the number of passes through the corpus.
-    """
+def cut_text(settings: BenchSettings, megabytes: float) -> str:
+    """A file with whole documents of the corpus, of at least the given size; a shorter corpus is repeated."""
     path = settings.work / f"text_{megabytes:g}MB.txt"
-    wanted = int(1e6 * megabytes)
-    passes = -(-wanted // os.path.getsize(text_path(settings)))
     if not path.exists():
-        files.write_bytes(str(path), b"".join(_documents_of(text_path(settings), wanted)))
-    return str(path), passes
+        content = b"".join(_documents_of(text_path(settings), int(1e6 * megabytes)))
+        files.write_bytes(str(path), content)
+    return str(path)
 
 
 def _documents_of(path: str, wanted: int) -> Iterator[bytes]:
@@ -122,7 +110,7 @@ def make_vocabulary(settings: BenchSettings) -> Values:
     """Trains a SentencePiece model; it is smaller than the released one if the text is too short for that size."""
     if settings.spm_model_file:
         return {"path": settings.spm_model_file}
-    text, _ = cut_text(settings, 2 if settings.quick else 5)
+    text = cut_text(settings, 2 if settings.quick else 5)
     larger, smaller = _VOCABULARY_SIZES
     with contextlib.suppress(UserError):
         return _train_vocabulary(settings, text, larger)
@@ -138,13 +126,11 @@ def _train_vocabulary(settings: BenchSettings, text: str, vocab_size: int) -> Va
 
 def make_records(settings: BenchSettings, *, length: int) -> Values:
     """Makes pretraining records."""
-    text, _ = cut_text(settings, 1 if settings.quick else 5)
+    text = cut_text(settings, 1 if settings.quick else 5)
     folder = records_path(settings, length)
     flags = {**record_flags(settings, text, length), "dupe_factor": 4, "num_shards": 4}
     run_module("data_prep.create_pretraining_data", output_dir=folder, **flags)
-    metadata = files.read_json(os.path.join(folder, "metadata.json"))
-    num_bytes = sum(shard["bytes"] for shard in metadata["shards"])
-    return {"bytes": num_bytes, "examples": metadata["counts"]["examples"]}
+    return {"path": folder}
 
 
 @contextlib.contextmanager
@@ -159,11 +145,7 @@ INPUTS = (
     Measurement(TEXT, make_text),
     Measurement(VOCABULARY, make_vocabulary, inputs=(TEXT,)),
     *(
-        Measurement(
-            name,
-            functools.partial(make_records, length=length),
-            inputs=(TEXT, VOCABULARY),
-        )
+        Measurement(name, functools.partial(make_records, length=length), (TEXT, VOCABULARY))
         for length, name in RECORDS.items()
     ),
 )

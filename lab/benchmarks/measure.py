@@ -113,21 +113,13 @@ def repeated(
     most: int = 200,
     beside: Callable[[], Any] | None = None,
 ) -> Values:
-    """Times repeated calls.
+    """Times a call after `warm_up` others, until the seconds are over, but from `least` to `most` times.
 
-    Args:
-      call: the call; it returns when the work is done.
-      seconds: after this time no repeat starts, if there were at least `least`.
-      warm_up: number of calls before the repeats, which are timed separately.
-      least: minimum number of repeats.
-      most: maximum number of repeats.
-      beside: another call, timed after each repeat; a change of the machine's speed then affects both.
-
-    Returns:
-      `statistics_of` the repeats' seconds; `warm_up`, the seconds of the warm-up calls; `beside`, `statistics_of` the
-        other call's seconds.
+    The call `beside` is timed after each repeat: a change of the machine's speed then affects both. Returns
+    `statistics_of` the repeats; in it, `beside` has those of the other call.
     """
-    warm_up_seconds = [_seconds_of(call) for _ in range(warm_up)]
+    for _ in range(warm_up):
+        call()
     gc.collect()
     samples: list[float] = []
     samples_beside: list[float] = []
@@ -135,7 +127,7 @@ def repeated(
         samples.append(_seconds_of(call))
         if beside:
             samples_beside.append(_seconds_of(beside))
-    timing = {**statistics_of(samples), "warm_up": warm_up_seconds}
+    timing = statistics_of(samples)
     return {**timing, "beside": statistics_of(samples_beside)} if beside else timing
 
 
@@ -156,9 +148,9 @@ def statistics_of(samples: Sequence[float]) -> Values:
     }
 
 
-def peak_bytes(of: int = resource.RUSAGE_SELF) -> int:
-    """The largest resident memory so far of this process, or of any of its finished children."""
-    peak = resource.getrusage(of).ru_maxrss
+def peak_bytes() -> int:
+    """The largest resident memory so far of this process."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else 1024 * peak
 
 
@@ -176,31 +168,26 @@ def in_process(name: str, settings: BenchSettings, limit_seconds: float) -> Valu
 
     Returns:
       `status` ("done", "failed" or "over its time"); if it failed, `reason`, the last line that it printed; `values`,
-      the result of its function; `peak_bytes`; `process_seconds`; `cpu_seconds`; and `others`, the share of the
-      processors that other programs used meanwhile.
+      the result of its function; `peak_bytes`; `process_seconds`; and `others`, the share of the processors that other
+      programs used meanwhile.
     """
     logs = settings.work / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     answer, log = logs / f"{name}.json", logs / f"{name}.log"
     answer.unlink(missing_ok=True)
-    command = [
-        sys.executable,
-        "-m",
-        "lab.benchmarks.registry",
-        name,
-        json.dumps({field: getattr(settings, field) for field in BenchSettings.names()}),
-    ]
-    own, start = children_seconds(), time.monotonic()
+    arguments = [name, json.dumps(settings.to_dict()), str(answer)]
+    command = [sys.executable, "-m", "lab.benchmarks.registry", *arguments]
+    kept = {name: os.environ[name] for name in os.environ.keys() - {*_DROPPED_VARIABLES}}
+    start = time.monotonic()
     with open(log, "w") as file, load_of_others() as others:
-        options = {"env": environment(), "stderr": subprocess.STDOUT, "start_new_session": True}
-        process = subprocess.Popen([*command, str(answer)], stdout=file, **options)
+        options = {"env": kept | ENVIRONMENT, "stderr": subprocess.STDOUT}
+        process = subprocess.Popen(command, stdout=file, start_new_session=True, **options)
         is_over = not _ended(process, limit_seconds)
-    elapsed, cpu = time.monotonic() - start, children_seconds() - own
+    elapsed = time.monotonic() - start
     measured = json.loads(answer.read_text()) if answer.exists() else {}
     result = {
         "status": "done" if measured and not process.returncode else "failed",
         "process_seconds": elapsed,
-        "cpu_seconds": cpu,
         "others": others[0],
         **measured,
     }
@@ -223,12 +210,6 @@ def _ended(process: subprocess.Popen, limit_seconds: float) -> bool:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-
-
-def environment() -> dict[str, str]:
-    """The environment of a measurement's process."""
-    names = os.environ.keys() - {*_DROPPED_VARIABLES}
-    return {**{name: os.environ[name] for name in names}, **ENVIRONMENT}
 
 
 @contextlib.contextmanager

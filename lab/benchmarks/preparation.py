@@ -1,12 +1,10 @@
-"""Data preparation as a complete program: time, rates and memory by corpus, length and number of workers."""
+"""Data preparation as a complete program: time and rates by corpus and number of workers."""
 
 import functools
 import os
-import resource
 import shutil
 
 from albert_tf.core import files
-from albert_tf.core.workers import num_cores
 from lab.benchmarks import measure
 from lab.benchmarks.inputs import (
     TEXT,
@@ -25,20 +23,17 @@ def prepare(
     *,
     megabytes: float,
     dupe_factor: int,
-    length: int = 512,
     num_workers: int = 0,
     quick_megabytes: float = 1,
 ) -> Values:
     """Runs create_pretraining_data; 0 workers means one for every core.
 
     Returns:
-      The values of `repeated`; `cpu_seconds` of a run; `text_bytes`; `passes_of_corpus`, above 1 if the corpus was
-      repeated; `examples`, `record_bytes`, `examples_a_second`, `text_bytes_a_second`; and the peak memory of one
-      process (`process_bytes`).
+      The values of `repeated`; `examples_a_second`, `text_bytes_a_second`.
     """
-    text, passes = cut_text(settings, quick_megabytes if settings.quick else megabytes)
+    text = cut_text(settings, quick_megabytes if settings.quick else megabytes)
     folder = settings.work / "prepared"
-    flags = {**record_flags(settings, text, length), "dupe_factor": dupe_factor}
+    flags = {**record_flags(settings, text, 512), "dupe_factor": dupe_factor}
 
     def run(**changes) -> None:
         shutil.rmtree(folder, ignore_errors=True)
@@ -47,28 +42,15 @@ def prepare(
         )
 
     # Fills numba's cache of compiled functions.
-    run(input_file=cut_text(settings, 0.05)[0])
+    run(input_file=cut_text(settings, 0.05))
     flags["num_workers"] = num_workers
-    cpu_before = measure.children_seconds()
     timing = measure.repeated(run, settings.seconds, warm_up=0, least=2, most=5)
-    cpu_seconds = measure.children_seconds() - cpu_before
     metadata = files.read_json(str(folder / "metadata.json"))
     shutil.rmtree(folder)
-    text_bytes, seconds = os.path.getsize(text), timing["median"]
-    examples = metadata["counts"]["examples"]
     return {
         **timing,
-        "text_bytes": text_bytes,
-        "examples": examples,
-        "examples_a_second": examples / seconds,
-        "text_bytes_a_second": text_bytes / seconds,
-        "dupe_factor": dupe_factor,
-        "length": length,
-        "cpu_seconds": cpu_seconds / timing["repeats"],
-        "num_workers": num_workers or num_cores(),
-        "passes_of_corpus": passes,
-        "record_bytes": sum(shard["bytes"] for shard in metadata["shards"]),
-        "process_bytes": measure.peak_bytes(resource.RUSAGE_CHILDREN),
+        "examples_a_second": metadata["counts"]["examples"] / timing["median"],
+        "text_bytes_a_second": os.path.getsize(text) / timing["median"],
     }
 
 

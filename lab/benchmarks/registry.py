@@ -21,11 +21,7 @@ MEASUREMENTS: tuple[Measurement, ...] = (
 
 
 def find(name: str) -> Measurement:
-    """The measurement, or the data for measurements, with a given name.
-
-    Raises:
-      KeyError: there is no such name.
-    """
+    """The measurement, or the data for measurements, with a given name."""
     return {each.name: each for each in (*MEASUREMENTS, *inputs.INPUTS)}[name]
 
 

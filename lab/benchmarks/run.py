@@ -41,8 +41,8 @@ def main(settings: BenchSettings) -> None:
     for number, measurement in enumerate(chosen, 1):
         print(f"[{number}/{len(chosen)}] {measurement.name}", end=" ", flush=True)
         seconds_left = settings.run_seconds - (time.monotonic() - start)
-        result = _measured(measurement, settings, folder, seconds_left)
-        folder.put("measurements", **{measurement.name: result})
+        result = _measured(measurement, settings, seconds_left)
+        folder.put(measurement.name, result)
         spent = result.get("process_seconds", 0.0)
         print(f"{result['status']}, {spent:.0f} s {result.get('reason', '')}".strip(), flush=True)
     # Imported here, so that this process is still small while others are measured.
@@ -54,11 +54,7 @@ def main(settings: BenchSettings) -> None:
 
 
 def choose(settings: BenchSettings) -> list[Measurement]:
-    """The chosen measurements in their order.
-
-    Raises:
-      UserError: a name in --only is neither a measurement's name nor the beginning of one.
-    """
+    """The chosen measurements in their order; a name in --only may be the beginning of a measurement's name."""
     if not settings.only:
         return [each for each in registry.MEASUREMENTS if each.in_quick or not settings.quick]
     prefixes = tuple(f"{name}." for name in settings.only.split(",") if name)
@@ -70,13 +66,13 @@ def choose(settings: BenchSettings) -> list[Measurement]:
 
 
 def _measured(
-    measurement: Measurement, settings: BenchSettings, folder: "ResultsFolder", seconds_left: float
+    measurement: Measurement, settings: BenchSettings, seconds_left: float
 ) -> dict[str, Any]:
     """The result of a measurement, or the reason why there is none."""
     if seconds_left <= 0:
         return {"status": "not run", "reason": "the time was over (--max_minutes)"}
     for name in measurement.inputs:
-        made = make_input(registry.find(name), settings, folder)
+        made = make_input(registry.find(name), settings)
         if made["status"] != "done":
             return {"status": "failed", "reason": f"{name}: {made['reason']}"}
     limit_seconds = min(measurement.limit_seconds, seconds_left)
@@ -84,11 +80,7 @@ def _measured(
 
 
 class ResultsFolder:
-    """The folder of the results; its results.json contains the results so far.
-
-    Raises:
-      UserError: the folder contains results.
-    """
+    """The folder of the results; its results.json contains the results so far."""
 
     def __init__(self, settings: BenchSettings):
         today = datetime.date.today().isoformat()
@@ -104,32 +96,26 @@ class ResultsFolder:
             "commit": commit("."),
             "environment": measure.ENVIRONMENT,
             "settings": settings.to_dict(),
-            "inputs": {},
             "measurements": {},
         }
-        self.put()
 
-    def put(self, kind: str = "inputs", **results: dict[str, Any]) -> None:
-        """Stores the results of measurements, or of their inputs."""
-        self._values[kind] |= results
+    def put(self, name: str, result: dict[str, Any]) -> None:
+        """Stores the result of a measurement."""
+        self._values["measurements"][name] = result
         files.write_bytes(str(self._file), f"{json.dumps(self._values, indent=1)}\n".encode())
 
 
-def make_input(
-    needed: Measurement, settings: BenchSettings, folder: ResultsFolder | None = None
-) -> dict[str, Any]:
-    """Makes data for measurements, and the data that it is made from, unless it exists; a folder records it."""
+def make_input(needed: Measurement, settings: BenchSettings) -> dict[str, Any]:
+    """Makes data for measurements, and the data that it is made from, unless it exists."""
     done = settings.work / f"{needed.name}.done"
     if done.exists():
         return json.loads(done.read_text())
     for name in needed.inputs:
-        made = make_input(registry.find(name), settings, folder)
+        made = make_input(registry.find(name), settings)
         if made["status"] != "done":
             return made
     print(f"({needed.name})", end=" ", flush=True)
     result = measure.in_process(needed.name, settings, needed.limit_seconds)
-    if folder:
-        folder.put(**{needed.name: result})
     if result["status"] == "done":
         files.write_bytes(str(done), json.dumps(result).encode())
     return result

@@ -12,7 +12,6 @@ import tempfile
 from collections.abc import Callable, Iterator
 
 import numpy as np
-import psutil
 
 from albert_tf.core import files
 from albert_tf.model.config import AlbertConfig
@@ -86,15 +85,13 @@ def measure_step(
     """Times a step, for a share of the usual duration (`effort`).
 
     Returns:
-      The values of `repeated`; `flops` (`Step.flops`); `examples_a_second`; `start_bytes`, the memory with model and
-      optimizer before the first step; for our step at base's width also `limit`, the floating-point operations per
-      second of a layer's matrix products, measured between the repeats; for packed rows also `tokens_of_example`, the
-      mean.
+      The values of `repeated`; `flops` (`Step.flops`); `examples_a_second`; for our step at base's width also `limit`,
+      the floating-point operations per second of a layer's matrix products, measured between the repeats; for packed
+      rows also `tokens_of_example`, the mean.
     """
     records = _PackedRecords.of(settings, step) if step.who == PACKED else None
     rows, products, product_flops = step.batch * step.length, None, 0
     with our_step(step, records) as call:
-        start_bytes = psutil.Process().memory_info().rss
         if step.who == "ours" and step.model == "albert-base-v2":
             products, product_flops = layer_products(step.config, rows, step.precision)
         timing = measure.repeated(call, effort * settings.seconds, least=least, beside=products)
@@ -108,7 +105,6 @@ def measure_step(
         **more,
         "flops": step.flops,
         "examples_a_second": examples / timing["median"],
-        "start_bytes": start_bytes,
     }
 
 
@@ -149,13 +145,10 @@ class _PackedRecords:
     def of(cls, settings: BenchSettings, step: Step) -> "_PackedRecords":
         folder = records_path(settings, step.length)
         metadata = files.read_json(os.path.join(folder, "metadata.json"))
-        counts = metadata["counts"]
-        return cls(
-            folder,
-            metadata["vocab_size"],
-            counts["examples"] / counts["records"],
-            counts["tokens_in_records"] / counts["examples"],
+        examples, rows, tokens = (
+            metadata["counts"][name] for name in ("examples", "records", "tokens_in_records")
         )
+        return cls(folder, metadata["vocab_size"], examples / rows, tokens / examples)
 
 
 @contextlib.contextmanager

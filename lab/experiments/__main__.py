@@ -11,12 +11,9 @@ import shlex
 import sys
 from collections.abc import Mapping
 
-import msgspec
-
 from albert_tf.core import flags
 from albert_tf.core.errors import UserError
 from albert_tf.core.settings import LARGEST_INT32, Settings, changed, setting
-from albert_tf.training.settings import PRECISIONS, RunConfig
 from lab.experiments import declarations, development_set
 
 
@@ -96,13 +93,6 @@ class ExperimentSettings(ResultSettings):
     work_dir: str = setting(
         "runs/experiments", "Folder for text, vocabulary, records and training runs."
     )
-    mixed_precision: str = changed(
-        RunConfig,
-        "mixed_precision",
-        "",
-        choices=("", *PRECISIONS),
-        help="Precision of matrix products in pretraining and fine-tuning; empty means that of the scale.",
-    )
 
     def __post_init__(self):
         super().__post_init__()
@@ -115,17 +105,9 @@ class ExperimentSettings(ResultSettings):
 
     def check_with(self, others: Mapping[type[Settings], Settings]) -> None:
         """Checks that the chosen experiments, rows and scale exist and fit each other; raises a `UserError`."""
-        scale, measures = self.chosen_scale(), tuple(_names(self.measures))
+        scale, measures = declarations.read_scale(self.scale), tuple(_names(self.measures))
         for experiment in self.chosen():
             declarations.check_fits(experiment, scale, measures, self.chosen_rows(experiment))
-
-    def chosen_scale(self) -> declarations.Scale:
-        """The chosen scale, with --mixed_precision if it is given."""
-        scale = declarations.read_scale(self.scale)
-        if not self.mixed_precision:
-            return scale
-        training = {**scale.training, "mixed_precision": self.mixed_precision}
-        return msgspec.structs.replace(scale, training=training)
 
     def chosen_rows(self, experiment: declarations.Experiment) -> list[declarations.Row]:
         """The chosen rows, given by name or number."""
@@ -152,9 +134,6 @@ class EvaluationSettings(Settings):
         "",
         "The same for other text, on which probes of NSP and SOP are trained; empty makes no probes.",
         input_path=True,
-    )
-    max_examples: int = setting(
-        0, "Maximum number of examples of each set; 0 takes all.", minimum=0
     )
 
 
@@ -186,7 +165,7 @@ def run_experiments(settings: ExperimentSettings) -> None:
     from lab.experiments.engine import Engine
     from lab.experiments.preparation import Workspace
 
-    scale = settings.chosen_scale()
+    scale = declarations.read_scale(settings.scale)
     work = [(experiment, settings.chosen_rows(experiment)) for experiment in settings.chosen()]
     measures, tasks = tuple(_names(settings.measures)), tuple(_names(settings.tasks))
     workspace = Workspace(scale, settings.data_dir, settings.work_dir)
@@ -225,10 +204,9 @@ def evaluate(settings: EvaluationSettings) -> None:
     model = intrinsic.load(settings.model, settings.intrinsic_dir)
     tasks = intrinsic.PAIR_TASKS if settings.probe_dir else ()
     probes = {task: os.path.join(settings.probe_dir, task) for task in tasks}
-    limit = settings.max_examples
     measured = {
-        "intrinsic": intrinsic.measure(model, settings.intrinsic_dir, probes, limit, limit),
-        "layer_changes": layer_changes.measure(model, settings.intrinsic_dir, limit),
+        "intrinsic": intrinsic.measure(model, settings.intrinsic_dir, probes, 0, 0),
+        "layer_changes": layer_changes.measure(model, settings.intrinsic_dir, 0),
     }
     print(json.dumps(measured, indent=2))
 

@@ -15,7 +15,6 @@ allows.
 """
 
 import dataclasses
-import filecmp
 import glob
 import itertools
 import os
@@ -55,10 +54,6 @@ class IntrinsicSettings(VocabularySettings, TextSettings):
     max_seq_length: int = changed(PretrainingDataSettings, "max_seq_length", 512)
     max_predictions_per_seq: int = changed(PretrainingDataSettings, "max_predictions_per_seq", 20)
     masked_lm_prob: float = changed(PretrainingDataSettings, "masked_lm_prob", 0.15)
-    random_seed: int = changed(PretrainingDataSettings, "random_seed", 12345)
-    dupe_factor: int = changed(
-        PretrainingDataSettings, "dupe_factor", 1, help="Passes through the passages."
-    )
 
     def __post_init__(self):
         super().__post_init__()
@@ -80,7 +75,7 @@ def make(settings: IntrinsicSettings) -> dict[str, int]:
     names = set(settings.names()) & set(PretrainingDataSettings.names())
     values = {name: getattr(settings, name) for name in names}
     values |= {"input_file": text, "single_segment": "clean", "short_seq_prob": 0.0}
-    values |= {"record_format": "full"}  # each example's results are compared
+    values |= {"dupe_factor": 1, "record_format": "full"}  # each example's results are compared
     num_examples = {}
     for task in SENTENCE_TASKS:
         values |= {"sentence_task": task, "output_dir": os.path.join(settings.output_dir, task)}
@@ -90,23 +85,15 @@ def make(settings: IntrinsicSettings) -> dict[str, int]:
 
 
 def write_passages(settings: IntrinsicSettings, path: str) -> None:
-    """Writes the passages as text, one sentence per line; passages with fewer than two sentences are left out.
-
-    An equal file is not written again, so that an interrupted run that reads it can be resumed.
-    """
+    """Writes the passages as text, one sentence per line; passages with fewer than two sentences are left out."""
     number = 0
-    folder, name = os.path.split(path)
-    with files.staged(folder) as staging:
-        new_path = os.path.join(staging, name)
-        with corpus_writer(CorpusSettings(output_file=new_path)) as writer:
-            for passage in _passages(settings):
-                paragraphs = map(split_paragraph, passage.splitlines())
-                sentences = list(itertools.chain.from_iterable(paragraphs))
-                if len(sentences) > 1:
-                    writer.write(str(number), sentences)
-                number += 1
-        if os.path.exists(path) and filecmp.cmp(path, new_path, shallow=False):
-            os.remove(new_path)
+    with corpus_writer(CorpusSettings(output_file=path)) as writer:
+        for passage in _passages(settings):
+            paragraphs = map(split_paragraph, passage.splitlines())
+            sentences = list(itertools.chain.from_iterable(paragraphs))
+            if len(sentences) > 1:
+                writer.write(str(number), sentences)
+            number += 1
     print_note("development_set", f"{number:,} passages: {writer.training} in {path}")
 
 

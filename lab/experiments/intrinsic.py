@@ -66,11 +66,9 @@ def measure(
     """The intrinsic evaluation of a model.
 
     Args:
-      model: the model.
       intrinsic_dir: output folder of `development_set`.
       probe_dirs: sentence task -> records of held-out text for training its probe; a missing task gets no probe.
-      max_examples: maximum number of examples of each of the three sets; 0 takes all.
-      max_probe_examples: maximum number of training examples of a probe; 0 takes all.
+      max_examples: maximum number of examples of each set; 0 takes all; so does `max_probe_examples`, of each probe.
 
     Returns:
       Accuracies between 0 and 1, as described above; those of held-out text end in `_held_out`. `<task>_says_changed`

@@ -5,13 +5,12 @@ the same data at the same time. The source files of each text are recorded. A --
 because runs are named by the patterns of their texts, so that runs on different files would be mixed up.
 """
 
-import contextlib
 import functools
 import glob
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from albert_tf.core import files, locks
@@ -33,11 +32,7 @@ def key_of(values: Any) -> str:
     return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
 
 
-@contextlib.contextmanager
-def locked(folder: str) -> Iterator[None]:
-    """Waits for the lock of a folder and holds it; removes incomplete files that killed processes left there."""
-    with locks.locked(folder, wait=True):
-        yield
+locked = functools.partial(locks.locked, wait=True)
 
 
 class Workspace:
@@ -221,8 +216,6 @@ def _cut_by_document(sources: Sequence[str], paths: Mapping[str, str]) -> None:
 
 def _cut_by_article(source: str, folder: str) -> None:
     values = files.read_json(source)
-    if not isinstance(values.get("data"), list):
-        raise UserError(f"{source}: expected SQuAD's data, a list of articles")
     cut = len(values["data"]) * 3 // 4
     parts = {"train.json": values["data"][:cut], "dev.json": values["data"][cut:]}
     contents = {

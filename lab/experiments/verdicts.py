@@ -45,12 +45,8 @@ class Level(NamedTuple):
 def margin(variances: Sequence[float], counts: Sequence[int], error: float = 0.0) -> float:
     """Half the width of the interval of a mean, or of the difference of two means with Welch's degrees of freedom.
 
-    `scipy.stats` has this for samples; here it is also needed for numbers of seeds that were not run.
-
-    Args:
-      variances: of one or two samples, at least one of them above 0.
-      counts: their sizes, at least 2.
-      error: standard error besides the spread over seeds.
+    `scipy.stats` has this for samples; here it is also needed for numbers of seeds that were not run. One of the
+    variances of one or two samples is above 0; `error` is a standard error besides the spread over seeds.
     """
     parts = [variance / count for variance, count in zip(variances, counts, strict=True)]
     squares = sum(part**2 / (count - 1) for part, count in zip(parts, counts, strict=True))
@@ -84,14 +80,10 @@ def compare(
     rule: str = "lower",
     within: float = 0.0,
 ) -> Verdict:
-    """The verdict on a comparison of a row with another row or with a number.
+    """The verdict on a comparison of a row, by seed, with another row or with a number.
 
-    Args:
-      values: of the row that the claim is about, by seed.
-      reference: values of the other row by seed, or a number.
-      digits: number of decimals in the reason.
-      rule: the field of `Claim` that has the reference: the row is above it ("lower"), "near" it, or "at_most" it.
-      within: the distance that the last two rules allow.
+    `rule` is the field of `Claim` that has the reference: the row is above it ("lower"), or "near" or "at_most" it,
+    which allow a distance `within`. The reason has so many `digits`.
     """
     if not values or not reference:
         return Verdict(NOT_RUN, "")
