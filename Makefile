@@ -5,7 +5,7 @@
 #   make test-all  lint and every test; test-beam: those of Apache Beam, which it installs beside .venv
 #   make lint    format, lint rules and types
 #   make format  puts the code into the project's format
-#   make bench   speed and memory beside other libraries, at most 40 minutes; BENCH_FLAGS=--quick: at most 5
+#   make bench   speed and memory, at most 40 minutes; BENCH_FLAGS=--quick: at most 5
 #   make accelerator-check  compiles the training steps for a TPU that is not there (installs 0.3 GB beside .venv)
 #   make real-weights  scores of all-MiniLM-L6-v2 in every form, which it downloads (83 MB); DATA=folder with glue/STS-B
 #   make peers   installs what the benchmark compares with, besides TF Model Garden (about 4 GB)

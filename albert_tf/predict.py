@@ -105,6 +105,8 @@ class PredictSettings(WindowedSettings):
             if getattr(self, name) and not self.input_file:
                 self.refuse(name, "needs --input_file")
         answer_tables.check_ending(self.output_file, f"--output_file={self.output_file}")
+        if self.output_file and self.output_file == self.input_file:
+            self.refuse("output_file", "is --input_file, which would be replaced")
         if self.input_file and self.input_format:
             self.refuse("input_file", "contradicts --input_format")
         if not 0 <= self.text_columns.count(",") < 2:
@@ -155,7 +157,8 @@ def answers_to_rows(
         try:
             examples.append(predictor.check(chosen if any(item.values()) else predictor.empty))
         except UserError as error:
-            raise UserError(f"{settings.input_file}: {row}: {error}") from None
+            hint = "" if names else "; --text_columns names other columns"
+            raise UserError(f"{settings.input_file}: {row}: {error}{hint}") from None
     if settings.output_file:
         files.remove(settings.output_file)
     answers: list[dict[str, Any]] = []
@@ -200,13 +203,16 @@ def answers(
     predictor: "Predictor", lines: Iterable[str], lines_at_a_time: int, input_format: str = ""
 ) -> Iterator[dict[str, Any]]:
     """An answer to each line, in their order; lines before a wrong one are answered before the error."""
+    from albert_tf.tasks.predictor import without_missing  # NumPy
+
     numbered = enumerate(lines, start=1)
     used = input_format or predictor.line_format
     while chunk := list(itertools.islice(numbered, lines_at_a_time)):
         items, examples, line_error = [], [], None
         for number, line in chunk:
             try:
-                item = parse(line.rstrip("\r\n"), used) if line.strip() else predictor.empty
+                item = parse(line.rstrip("\r\n"), used) if line.strip() else None
+                item = predictor.empty if item is None else without_missing(item)
                 examples.append(predictor.check(item))
             except UserError as error:
                 line_error = UserError(f"line {number}: {error}")

@@ -60,6 +60,7 @@ MEANT = {
     "epochs": "num_train_epochs",
     "eval_steps": "eval_every_steps",
     "fp16": "mixed_precision=mixed_float16",
+    "gradient_checkpointing": "recompute_activations",
     "logging_steps": "log_every_steps",
     "lr": "learning_rate",
     "max_length": "max_seq_length",
@@ -74,6 +75,7 @@ MEANT = {
     "test_file": "predict_file",
     "tokenizer_name": "spm_model_file",
     "validation_file": "eval_file",
+    "weight_decay": "weight_decay_rate",
     "warmup_ratio": "warmup_proportion",
     "warmup_steps": "num_warmup_steps",
 }

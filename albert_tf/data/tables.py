@@ -26,8 +26,8 @@ Cell = str | list[str]
 
 _NAMES_SHOWN = 20  # labels or columns in one message
 _JSON = (".jsonl", ".ndjson", ".json")
-# If a folder has files of several formats, the first of these is its table; `datasets` writes state.json beside .arrow.
 ENDINGS = (".arrow", ".parquet", *_JSON, ".csv", ".tsv")
+_ABOUT = ("state.json", "dataset_info.json", "dataset_dict.json")  # `datasets` writes them
 _SEPARATORS, _ROWS_TO_GUESS = ",;\t|", 20
 _SPLITS = re.compile(r"(train|dev|val|valid|validation|eval|test)(?![a-z])", re.IGNORECASE)
 _IDS = ("id", "guid", "uuid", "idx")
@@ -224,17 +224,19 @@ def _parts(path: str, source: str) -> list[tuple[str, bytes]]:
         return [(path, _content(path, source))]
     # Spark writes files such as _SUCCESS beside the parts.
     names = [name for name in sorted(files.names_in(path)) if name[0] not in "._"]
-    for ending in ENDINGS:
-        if parts := [name for name in names if _ending(name) == ending]:
-            splits = {match[0].lower() for match in map(_SPLITS.match, parts) if match}
-            if len(splits) > 1:
-                example = f"{path.rstrip('/')}/{sorted(splits)[-1]}*"
-                reason = f"holds {', '.join(sorted(splits))}; name one, such as {example}"
-                raise UserError(f"{source}: {reason}")
-            paths = [os.path.join(path, name) for name in parts]
-            return [(part, _content(part, source)) for part in paths]
-    hint = f"; name one of {listed(names)} in it" if names else ""
-    raise UserError(f"{source}: is a folder without {', '.join(ENDINGS)} files{hint}")
+    parts = [name for name in names if _ending(name) in ENDINGS and name not in _ABOUT]
+    if not parts:
+        hint = f"; name one of {listed(names)} in it" if names else ""
+        raise UserError(f"{source}: is a folder without {', '.join(ENDINGS)} files{hint}")
+    # Tables of several formats or splits may hold the same rows, or others: nobody but the user knows.
+    splits = {match[0].lower() for match in map(_SPLITS.match, parts) if match}
+    for kinds, example in ((splits, "{}*"), ({*map(_ending, parts)}, "*{}")):
+        if len(kinds) > 1:
+            chosen = f"{path.rstrip('/')}/{example.format(sorted(kinds)[-1])}"
+            reason = f"holds {', '.join(sorted(kinds))}; name one, such as {chosen}"
+            raise UserError(f"{source}: {reason}")
+    paths = [os.path.join(path, name) for name in parts]
+    return [(part, _content(part, source)) for part in paths]
 
 
 def _places(frame: "pandas.DataFrame", lines: Sequence[int], part: str) -> list[str]:

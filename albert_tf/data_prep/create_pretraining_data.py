@@ -47,6 +47,12 @@ def main(settings: PretrainingDataSettings) -> None:
     for key, note in _NOTES.items():
         if counts[key]:
             print_note(PROGRAM, note.format(counts[key]))
+    if (unknown := counts["unknown_tokens"] / max(1, counts["tokens"])) > 0.01:
+        print_note(
+            PROGRAM,
+            f"warning: the vocabulary does not know {unknown:.1%} of the tokens: was it made for this language, with"
+            " the same --do_lower_case and --keep_accents?",
+        )
     num_examples = counts["examples"]
     num_bytes = sum(shard["bytes"] for shard in metadata["shards"])
     where = f"{num_bytes:,} bytes in {len(metadata['shards'])} files in {settings.output_dir}"

@@ -42,6 +42,8 @@ _LETTERS = _compiled(r"[\p{L}\p{M}]+")
 _EDGES = _compiled(r"^[\p{P}\s]+|(?r)[\p{P}\s]+$")
 _IGNORED = _compiled(r"[\s\p{Cf}]+")
 _IN_CAPITALS = _compiled(r"[IVXLCDM]+\.|(?:[\p{Lu}\p{N}\p{P}--\p{QMark}]+ ?){2,}\.")
+_ARABIC_LETTER = _compiled(r"(?r)(?<![\p{L}\p{M}])\p{Arabic}\.\Z")
+_HIRAGANA = _compiled(r"\p{Hiragana}")
 _LONE_SURROGATE = _compiled("[\ud800-\udfff]")  # half a character, not in UTF-8
 _MIN_UNMARKED_LETTERS = 6  # fewer in a line of a script without final punctuation are a heading
 
@@ -119,6 +121,12 @@ def _cuts(text: str, language: str) -> Iterator[int]:
             and after.isascii()
             and after.isalnum()
         ):
+            continue
+        # Single letters are abbreviations in Arabic, and a Japanese quotation goes on with a particle: 「…。」と.
+        if _ARABIC_LETTER.search(unquoted[: last + 1]):
+            continue
+        is_closed = between and all(unicodedata.category(mark) in ("Pe", "Pf") for mark in between)
+        if is_closed and _HIRAGANA.match(after):
             continue
         has_mark = bool(between.strip()) or unicodedata.category(after) == "Pd"
         if has_mark and starts_in_lower_case(unquoted[end : end + 40]):

@@ -49,7 +49,9 @@ class SplitSettings(corpus.CorpusSettings):
         choices=("auto", "wrapped", "paragraphs"),
     )
     text_field: str = setting("text", "Name of the text in a JSON line.")
-    language: str = setting("en", "ISO code of the language, for its abbreviations.")
+    language: str = setting(
+        "en", "ISO code of the language in small letters, such as de, for its abbreviations."
+    )
     invalid_utf8: str = corpus.invalid_utf8_setting()
     drop_fragments: bool = setting(
         True,
@@ -57,6 +59,11 @@ class SplitSettings(corpus.CorpusSettings):
         " with fewer letters than other characters, or that lack a template of Wikipedia, as in `It covers .`.",
     )
     min_sentences: int = setting(2, "Documents with fewer sentences are dropped.", minimum=1)
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not re.fullmatch("[a-z]{2,3}", self.language):
+            self.refuse("language", f"must be an ISO code such as en or de, got {self.language!r}")
 
 
 def main(settings: SplitSettings) -> None:

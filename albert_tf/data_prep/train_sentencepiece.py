@@ -11,6 +11,7 @@ about 2 GB).
 import dataclasses
 import io
 import time
+import unicodedata
 from collections.abc import Iterator, Sequence
 
 import sentencepiece
@@ -77,17 +78,30 @@ def _sentences(
     paths: Sequence[str], reader: corpus.LineReader, settings: TrainSettings
 ) -> Iterator[str]:
     """The sentences of the corpus, cleaned."""
-    num_sentences = 0
+    num_sentences = num_marks = num_characters = 0
     with corpus.show_progress(PROGRAM, corpus.total_bytes(paths), "B") as progress:
         for path in paths:
             for line in reader.read(path):
                 progress.update(reader.num_bytes - progress.n)
                 if line and not line.isspace():
                     num_sentences += 1
+                    num_characters += len(line)
+                    num_marks += 0 if line.isascii() or settings.keep_accents else marks_in(line)
                     yield clean_text(line, **settings.cleaning)
     if not num_sentences:
         raise UserError(f"--input_file={settings.input_file}: no sentence there, only blank lines")
     corpus.print_note(PROGRAM, f"training on {num_sentences:,} sentences")
+    if num_marks > num_characters / 1000:
+        corpus.print_note(
+            PROGRAM,
+            f"{num_marks:,} of {num_characters:,} characters lose accents or marks (as in ä, が, أ);"
+            " --keep_accents keeps them, here and in all later programs",
+        )
+
+
+def marks_in(text: str) -> int:
+    """The number of accents and other marks that cleaning removes from a text."""
+    return sum(map(bool, map(unicodedata.combining, unicodedata.normalize("NFD", text))))
 
 
 def train(sentences: Iterator[str], settings: TrainSettings) -> bytes:

@@ -66,6 +66,8 @@ def load_pretrained(
         project wrote it; or a variable of the encoder is missing or has another shape.
     """
     weights = read_weights(path, num_hidden_layers)
+    if None not in (num_labels, num_classes) or 0 in (num_labels, num_classes):
+        raise UserError("num_labels, or num_classes, must be at least 1, and only one of them")
     if number := num_labels or num_classes:
         labels = [f"LABEL_{label}" for label in range(number)]
         config = weights.config.with_labels(labels, "")

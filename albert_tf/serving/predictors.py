@@ -30,9 +30,9 @@ def load_predictor(
     answer to a question, filled masks, or an embedding.
 
     Example:
+      [answer] = load_predictor("models/albert-tiny-docs").predict(["Returns the [MASK] of it."])
+      answer["masks"][0][0]["token"]  # "▁name"
       albert = load_predictor("models/albert-minilm-l6")
-      [answer] = albert.predict(["She opened the [MASK] and looked out."])
-      answer["masks"][0][0]["token"]  # "▁door"
       albert.similarity(["a cat"], ["a dog", "the tax law"])  # cosines, float32 [1, 2]
 
     Args:

@@ -5,6 +5,7 @@ JSON can contain. The same functions as in training make the features, so the an
 """
 
 import abc
+import math
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -109,7 +110,7 @@ class Predictor(abc.ABC):
         examples = []
         for number, item in enumerate(items, start=1):
             try:
-                examples.append(self.check(item))
+                examples.append(self.check(without_missing(item)))
             except UserError as error:
                 raise UserError(f"item {number}: {error}") from None
         answers = self.answered(examples)
@@ -195,6 +196,13 @@ class Predictor(abc.ABC):
             order.append(examples)
         restored = np.argsort(np.concatenate(order), kind="stable")
         return {name: _stacked(arrays)[restored] for name, arrays in parts.items()}
+
+
+def without_missing(item: Any) -> Any:
+    """An item with empty texts in the place of None and NaN."""
+    if isinstance(item, Mapping):
+        return {key: without_missing(value) for key, value in item.items()}
+    return "" if item is None or (isinstance(item, float) and math.isnan(item)) else item
 
 
 def _value(value: Any) -> Any:

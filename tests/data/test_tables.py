@@ -152,6 +152,16 @@ def test_a_folder_of_splits_names_them(tmp_path):
     assert len(read(tmp_path / "splits" / "train")) == len(TEXTS)
 
 
+def test_a_folder_of_several_formats_is_no_table(tmp_path):
+    """Reading one of them would leave out rows without a word; files of other kinds are no tables."""
+    for name in ("a.csv", "B.CSV", "README.md", "dataset_info.json"):
+        (tmp_path / name).write_text("text\nit is good\n")
+    assert len(read(tmp_path, "text")) == 2
+    (tmp_path / "c.jsonl").write_text('{"text": "it is bad"}')
+    with pytest.raises(UserError, match=r"holds .csv, .jsonl; name one, such as .*/\*.jsonl$"):
+        read(tmp_path, "text")
+
+
 def test_rows_are_named_by_their_number_and_the_users_id(tmp_path):
     FRAME.assign(ID=["a/1", "a/2", "", "b", "c"]).to_csv(tmp_path / "a.csv", index=False)
     places = [place for place, _ in read(tmp_path / "a.csv")]

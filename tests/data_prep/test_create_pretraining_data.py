@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -112,7 +113,8 @@ def test_metadata_counts_what_the_records_hold(make, text_file, spm_model_file):
     counts = metadata["counts"]
     assert counts["documents"] == len(documents)
     assert counts["sentences"] == len(sentences)
-    assert counts["tokens"] == sum(map(len, tokenizer.encode_batch(sentences)))
+    ids = np.concatenate(tokenizer.encode_batch(sentences))
+    assert (counts["tokens"], counts["unknown_tokens"]) == (len(ids), (ids == 1).sum())
     assert counts["examples"] == len(features["input_ids"])
     assert counts["label_1"] == features["next_sentence_labels"].sum()
     assert counts["label_0"] + counts["label_1"] == counts["examples"]
@@ -342,3 +344,10 @@ def test_too_few_predictions_are_warned_of(make, capsys):
     assert warning in capsys.readouterr().err
     make("enough")
     assert "warning" not in capsys.readouterr().err
+
+
+def test_a_vocabulary_of_another_language_is_warned_of(make, tmp_path, capsys):
+    text = "東京は日本の首都です。\nanna saw bert .\n" * 40
+    (tmp_path / "ja.txt").write_text(text)
+    make(input_file=str(tmp_path / "ja.txt"))
+    assert re.search(r"does not know \d\d.\d% of the tokens", capsys.readouterr().err)

@@ -246,6 +246,26 @@ def test_keeps_what_a_person_would_keep(tmp_path, name, layout):
     assert len(kept) >= (10 if name == "th" else 18)
 
 
+@pytest.mark.parametrize(
+    ("language", "expected"),
+    [
+        (
+            "ja",
+            [
+                "「おはようございます。」と彼女は言った。",
+                "「はい。」",
+                "「いいえ。」",
+                "彼は笑った。",
+            ],
+        ),
+        ("ar", ["ذهب د. أحمد إلى السوق.", "قال أ. د. محمود نعم.", "انظر ص. 15 من الكتاب."]),
+    ],
+)
+def test_quotations_and_abbreviations_go_on(language, expected):
+    text = ("" if language == "ja" else " ").join(expected)
+    assert sentences.split_paragraph(text, language=language) == expected
+
+
 def test_marks_of_other_scripts_end_sentences_without_the_language():
     chinese = "天氣很好。「你去嗎？」他問。『我去。』（他笑了。）我們走了。"
     assert sentences.split_paragraph(chinese) == [

@@ -62,6 +62,7 @@ def test_special_tokens_come_first_and_text_is_cleaned(tmp_path, capfd):
     output = capfd.readouterr()
     assert output.out == ""
     assert "training on 600 sentences" in output.err
+    assert "characters lose accents or marks" in output.err
 
 
 def test_cased_models_keep_case(tmp_path):

@@ -189,6 +189,7 @@ def store_block(job: Job, block: Block) -> dict[str, Any]:
         "single_sentence_documents": int((sentences_of_documents == 1).sum()),
         "sentences": len(documents.sentence_offsets) - 1,
         "tokens": len(documents.ids),
+        "unknown_tokens": int(np.sum(documents.ids == job.tokenizer.unk_id)),
         "examples": sum(map(len, all_pairs)),
         "invalid_utf8_lines": len(text.invalid_lines),
     }

@@ -106,6 +106,8 @@ class ClassificationPredictor(PairPredictor):
         labels = self.model.config.labels
         if len(labels) > 2 or self.model.config.is_multi_label:
             raise UserError(f"rank needs a model with one score or two labels, not {len(labels)}")
+        if len(self._columns) == 1:
+            raise UserError("rank needs a model of two texts; this one was trained on single texts")
         texts = checked_texts(texts)
         if not texts:
             return []

@@ -38,6 +38,7 @@ def read_squad(
     source = f"--{flag}={path}"
     questions: dict[str, SquadQuestion] = {}
     wrong: list[str] = []
+    entry: Any = {}
     try:
         for entry, context in _entries(path, source):
             question = _question(entry, context, version, need_answers)
@@ -51,7 +52,9 @@ def read_squad(
                 questions[question.id] = dataclasses.replace(question, answers=answers)
     except (KeyError, TypeError, AttributeError) as error:
         reason = f"{type(error).__name__}: {first_line(error)}"
-        raise UserError(f"{source}: is not in the format of SQuAD ({reason})") from None
+        id = entry.get("id") if isinstance(entry, dict) else None
+        where = f"question {shortened(id)} " if id else ""
+        raise UserError(f"{source}: {where}is not in the format of SQuAD ({reason})") from None
     except ValueError as error:
         raise UserError(f"{source}: {error}") from None
     if wrong:
