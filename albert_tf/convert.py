@@ -56,11 +56,8 @@ def main(settings: ConvertSettings) -> None:
     )
     if report.initialized:
         print(f"not written, as they have no trained values: {', '.join(report.initialized)}")
-    print(
-        f"{type(model).__name__}, {model.count_params():,} parameters,"
-        f" {'with' if vocabulary else 'without'} vocabulary,"
-        f" in {settings.output_dir}"
-    )
+    about = f"{model.count_params():,} parameters, with{'' if vocabulary else 'out'} vocabulary"
+    print(f"{type(model).__name__}, {about}, in {settings.output_dir}")
 
 
 run = flags.program(main, ConvertSettings, description=__doc__, positional=("model",))

@@ -122,10 +122,10 @@ def main(settings: ExportSettings) -> str:
         weights = dataclasses.replace(weights, do_lower_case=settings.do_lower_case)
     task = predictors.task_settings_of(weights, settings.max_seq_length)
     if task.get("windows") and settings.format != "onnx":
-        raise UserError(
-            f"{settings.model}: reads long texts in windows (--windows), which only an export with --format=onnx and"
-            " albert-tf predict or serve can do"
+        reason = (
+            "reads long texts in windows (--windows); export --format=onnx, or serve it as it is"
         )
+        raise UserError(f"{settings.model}: {reason}")
     has_tokenizer = weights.vocabulary or not file
     tokenizer = predictors.tokenizer_of(weights) if has_tokenizer else None
     dtype = {"bfloat16": "mixed_bfloat16"}.get(settings.dtype, settings.dtype)
@@ -211,10 +211,8 @@ def _write_onnx(path: str, settings: ExportSettings, source: Source) -> None:
 
 def _check_pooler(source: Source, is_needed: bool, path: str) -> None:
     if is_needed and any(name.startswith("bert/") for name in source.missing):
-        raise UserError(
-            f"{source.weights.source}: its file has no values for the pooler, which {os.path.basename(path)} needs;"
-            " export --format=saved_model"
-        )
+        reason = f"has no values for the pooler, which {os.path.basename(path)} needs"
+        raise UserError(f"{source.weights.source}: {reason}; export --format=saved_model")
 
 
 def _write_files(

@@ -254,7 +254,7 @@ def test_a_model_that_does_not_fit(pretraining, task_flags, tiny_pretrained, tmp
         f"--init_checkpoint={bare} --spm_model_file={other}": "but the model's vocab_size is ",
         f"--init_checkpoint={bare}": "--spm_model_file or --vocab_file is required",
         "--do_lower_case=false": "--do_lower_case",
-        "--model=albert-base-v2": "change --model",
+        "--model=albert-base-v2": "that of --model",
     }.items():
         flag = [*flag.split(" "), f"--output_dir={tmp_path / 'run'}"]
         assert message in error_of(fine_tune_here, runner, *flags, *flag)

@@ -26,11 +26,11 @@ def locks_output_dir(function: Callable) -> Callable:
 
 
 @contextlib.contextmanager
-def locked(folder: str, flag: str = "output_dir", *, wait: bool = False) -> Iterator[None]:
+def locked(folder: str, *, wait: bool = False) -> Iterator[None]:
     """Holds the lock of a folder. The folder is created if it does not exist, and removed if it is empty at the end.
 
     A remote folder (a path with ://) is not locked, because object stores have no locks. A lock that another process
-    holds is a `UserError` that names `flag`, unless the caller waits; the same thread may lock a folder again.
+    holds is a `UserError`, unless the caller waits; the same thread may lock a folder again.
     """
     if "://" in folder:
         yield
@@ -41,15 +41,15 @@ def locked(folder: str, flag: str = "output_dir", *, wait: bool = False) -> Iter
         yield
         return
     is_new = not os.path.exists(folder)
-    with files.errors_named(f"--{flag}={folder}", "written", "choose another folder"):
+    with files.errors_named(f"--output_dir={folder}", "written", "choose another folder"):
         while not os.path.exists(path) or not lock.is_locked:
             lock.release()  # of a file that its holder has just removed
             files.make_folder(folder)
             try:
                 lock.acquire(timeout=-1 if wait else 0)
             except filelock.Timeout:
-                hint = "wait until it ends, or choose another folder"
-                raise UserError(f"--{flag}={folder} is in use by another process: {hint}") from None
+                reason = "is in use by another process: wait, or choose another folder"
+                raise UserError(f"--output_dir={folder} {reason}") from None
     try:
         yield
     finally:

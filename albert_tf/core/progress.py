@@ -39,12 +39,7 @@ class Progress(contextlib.AbstractContextManager):
             dynamic_ncols=True,
             disable=not sys.stderr.isatty(),
         )
-        self._line = {
-            "total": total,
-            "unit": unit,
-            "prefix": f"{description} ",
-            "bar_format": _LINE,
-        }
+        self._line = {"total": total, "unit": unit, "prefix": f"{description} "}
         self._seconds_between_lines, self._file = seconds_between_lines, file
         self._last_line = time.monotonic()
         # The first update and its time; the time before it may include compilation.
@@ -66,7 +61,7 @@ class Progress(contextlib.AbstractContextManager):
         elif is_news or now - self._last_line >= self._seconds_between_lines:
             self._last_line = now
             shown = {"n": done, "initial": first, "elapsed": now - started, "postfix": text}
-            self.say(tqdm.tqdm.format_meter(**shown, **self._line))
+            self.say(tqdm.tqdm.format_meter(**shown, **self._line, bar_format=_LINE))
 
     def say(self, line: str) -> None:
         """Prints a line without damaging the bar."""

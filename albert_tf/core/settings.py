@@ -16,31 +16,21 @@ LARGEST_SEED = 2**64 - 1  # for the random streams that are not TensorFlow's
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Declaration:
-    """The declaration of a field, besides its type and default; kept in the field's metadata.
+    """The declaration of a field, besides its type and default; kept in the field's metadata."""
 
-    Attributes:
-      help: one sentence, with the unit if there is one.
-      choices: the allowed values; empty allows all.
-      minimum: the least allowed value.
-      maximum: the greatest allowed value; of a whole number, `LARGEST_INT32` if it is None.
-      required: whether a command line must give it.
-      input_path: whether it names files that must exist (a path, a glob, or several separated by commas); or a function
-        that takes a path that does not exist, and says how to get such a file.
-      changes_results: false if the value changes neither the training steps nor the records, so that a run can be
-        resumed with another value. Paths of input files are such settings: files may move, and their contents are
-        checked.
-      of_model: whether the value belongs to a trained model: "fixed" if the model's features or labels were made with
-        it, "default" if another use of the model may choose another value, "" if it does not belong to the model.
-        Programs that do not train take the model's value if the flag is not given.
-    """
-
-    help: str
-    choices: tuple[str, ...] = ()
+    help: str  # one sentence, with the unit if there is one
+    choices: tuple[str, ...] = ()  # the allowed values; empty allows all
     minimum: float | None = None
-    maximum: float | None = None
-    required: bool = False
+    maximum: float | None = None  # of a whole number, None is `LARGEST_INT32`
+    required: bool = False  # on a command line
+    # Whether it names files that must exist (a path, a glob, or several separated by commas); or a function of a path
+    # that does not exist, which says how to get such a file.
     input_path: bool | Callable[[str], str] = False
+    # False if neither training steps nor records depend on it, so that a run can be resumed with another value; also of
+    # paths of input files, which may move, as their contents are checked.
     changes_results: bool = True
+    # "fixed" if a model's features or labels were made with it, "default" if another use may choose another value.
+    # Programs that do not train take the model's value if the flag is not given.
     of_model: str = ""
 
 

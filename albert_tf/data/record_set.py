@@ -54,10 +54,8 @@ def find_pretraining_records(patterns: str, flag: str) -> RecordSet:
     except DecodeError:
         features = {}
     if missing := [name for name in pretraining_schema(0, 0) if name not in features]:
-        raise UserError(
-            f"--{flag}: {record_set.files[0]} has no feature {missing[0]!r}: no pretraining records, or the"
-            f" {base.METADATA_FILE} that was written with them is missing"
-        )
+        reason = f"has no feature {missing[0]!r}: not for pretraining, or without its metadata.json"
+        raise UserError(f"--{flag}: {record_set.files[0]} {reason}")
     lengths = {
         "max_seq_length": len(features["input_ids"].int64_list.value),
         "max_predictions_per_seq": len(features["masked_lm_ids"].int64_list.value),

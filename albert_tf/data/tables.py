@@ -247,10 +247,8 @@ def _places(frame: "pandas.DataFrame", lines: Sequence[int], part: str) -> list[
             if isinstance(value, str | int) and value != "":
                 own.append(f"id {str(value)[:80]}")
     start = f"{part} row" if part else "row"
-    return [
-        f"{start} {row} ({', '.join(own)})" if own else f"{start} {row}"
-        for row, own in enumerate(details, start=1)
-    ]
+    shown = (f" ({', '.join(own)})" if own else "" for own in details)
+    return [f"{start} {row}{place}" for row, place in enumerate(shown, start=1)]
 
 
 def _check_names(frame: "pandas.DataFrame") -> None:

@@ -88,12 +88,8 @@ def main(settings: SampleSettings) -> None:
 def find_modules(root: str) -> list[tuple[str, str]]:
     """The names below a folder, and the paths, of Python files."""
     found = [(path.relative_to(root).as_posix(), path) for path in pathlib.Path(root).rglob("*.py")]
-    skipped = _SKIPPED.fullmatch
-    return [
-        (name, str(path))
-        for name, path in found
-        if not any(map(skipped, name.split("/"))) and path.is_file()
-    ]
+    kept = [pair for pair in found if not any(map(_SKIPPED.fullmatch, pair[0].split("/")))]
+    return [(name, str(path)) for name, path in kept if path.is_file()]
 
 
 def read_module(_shared: None, module: tuple[str, str]) -> list[str]:

@@ -3,7 +3,6 @@
 The tensors of a Hugging Face folder are renamed to those of its ALBERT classes, and back when a model is written.
 """
 
-import os
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -131,11 +130,6 @@ def _to_bert(name: str) -> str:
         theirs = {ours: theirs for theirs, ours in _LAYER_PARTS.items()}
         return f"bert.encoder.layer.{layer}.{theirs[part]}.{variable}"
     return _renamed(name, {ours: theirs for theirs, ours in _PARTS.items()})
-
-
-def is_cased(folder: str) -> bool:
-    """Whether a folder has the name of a released cased model; no file in it says so (tokenization.py:28-74)."""
-    return bool(re.search(r"(?<!un)cased_L-\d+", os.path.basename(os.path.abspath(folder))))
 
 
 def from_tf1(name: str) -> str:

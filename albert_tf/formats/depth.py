@@ -75,7 +75,5 @@ def check_same_sizes(weights: Weights, config: AlbertConfig, ignored: tuple[str,
     for name in config.names():
         ours, theirs = getattr(config, name), getattr(weights.config, name)
         if name not in free and not name.endswith("dropout_prob") and ours != theirs:
-            raise UserError(
-                f"{weights.source}: its {name} is {theirs}, the model's configuration says {ours};"
-                " change --model or --albert_config_file, or give another --init_checkpoint"
-            )
+            reason = f"its {name} is {theirs}, that of --model or --albert_config_file {ours}"
+            raise UserError(f"{weights.source}: {reason}")

@@ -14,10 +14,8 @@ _ORDER = re.compile("Transformer Pooling( Dense)?( Normalize)?")
 
 def recognizes(folder: str) -> bool:
     """Whether a folder has the modules of sentence embeddings; a CrossEncoder of the library is a plain classifier."""
-    return (
-        files.exists(os.path.join(folder, MODULES))
-        and len(files.read_json(os.path.join(folder, MODULES), list)) > 1
-    )
+    path = os.path.join(folder, MODULES)
+    return files.exists(path) and len(files.read_json(path, list)) > 1
 
 
 def values(path: str) -> dict[str, Any]:

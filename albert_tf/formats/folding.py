@@ -83,14 +83,10 @@ def _folded_layers(
                 part = name.removeprefix(f"{_GROUP}{teachers[0]}/")
                 if part != name and belongs_to_ffn(name) == kind.startswith("ffn"):
                     layers = [weights.arrays[f"{_GROUP}{source}/{part}"] for source in teachers]
-                    arrays[f"{_GROUP}{group}/{part}"] = _chosen(layers, layers_from)
+                    one = layers[len(layers) // 2 if layers_from == "middle" else 0]
+                    mean = np.mean(layers, axis=0) if layers_from == "mean" else one
+                    arrays[f"{_GROUP}{group}/{part}"] = mean
     return arrays
-
-
-def _chosen(layers: Sequence[np.ndarray], layers_from: str) -> np.ndarray:
-    if layers_from == "mean":
-        return np.mean(layers, axis=0)
-    return layers[len(layers) // 2 if layers_from == "middle" else 0]
 
 
 def _folded_embeddings(

@@ -216,9 +216,8 @@ def _class_of(architecture: Any, own: Mapping, path: str) -> str:
     if not names and architecture not in ("", *_WITHOUT_CLASS):
         known = ", ".join([*dict.fromkeys(filter(None, ours.values())), *_WITHOUT_CLASS])
         hint = "to read only its encoder, write AlbertModel there"
-        raise UserError(
-            f"{path}: architectures is {shortened(architecture)}, expected {known}; {hint}"
-        )
+        got = f"architectures is {shortened(architecture)}"
+        raise UserError(f"{path}: {got}, expected {known}; {hint}")
     return names[0] if names else AlbertForPreTraining.__name__
 
 
@@ -299,10 +298,8 @@ def _released_arrays(
         array = tensor.astype(np.float32, copy=False)
         array = array.T if name.endswith("/kernel") and hf_name in released else array
         if name in arrays and not np.array_equal(arrays[name], array):
-            raise UserError(
-                f"{path}: {hf_name} differs from that of another layer, though {CONFIG} says under albert_tf"
-                f" that they share it (share_parameters {config.share_parameters}); remove albert_tf from it"
-            )
+            reason = f"differs from that of another layer, which shares it by albert_tf in {CONFIG}"
+            raise UserError(f"{path}: {hf_name} {reason}; remove that section")
         arrays[name] = array
     return arrays
 
@@ -322,25 +319,23 @@ def write(
     further: Mapping[str, bytes] | None = None,
 ) -> None:
     """Writes a model's configuration, tensors, tokenizer and description, and further files, given by their paths."""
-    special_ids = (0, 2, 3)
-    if tokenizer:
-        special_ids = (tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id)
+    of_tokenizer = tokenizer and (tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id)
     length = model.config.max_position_embeddings
     contents = tokenizer_files.vocabulary_files(tokenizer, length)
     contents = contents or tokenizer_files.files_without_vocabulary(cleaning)
-    left_out = {*untrained}
-    if model.hf_architecture in _NO_POOLER:  # our pooler is not used
-        left_out.update(POOLER)
+    # Without a pooler there, ours is not used.
+    left_out = {*untrained, *(POOLER if model.hf_architecture in _NO_POOLER else ())}
     # The projection is in a module of its own (`sentence_transformers.py`).
-    elsewhere = {
-        name for name in model.named_variables() if name.startswith(AlbertForEmbedding.head_prefix)
-    }
+    prefix = AlbertForEmbedding.head_prefix
+    elsewhere = {name for name in model.named_variables() if name.startswith(prefix)}
     tensors = _their_tensors(model, left_out | elsewhere)
     config = _their_config(model, task, sorted(left_out))
     if bert.is_bert(model.config):
         tensors, config = bert.to_bert(tensors), bert.without_albert_sizes(config)
     contents[WEIGHTS] = safetensors.numpy.save(tensors, metadata={"format": "pt"})
-    config |= zip(("pad_token_id", "bos_token_id", "eos_token_id"), special_ids, strict=True)
+    config |= zip(
+        ("pad_token_id", "bos_token_id", "eos_token_id"), of_tokenizer or (0, 2, 3), strict=True
+    )
     contents[CONFIG] = json.dumps(config, indent=2).encode() + b"\n"
     contents |= further or {}
     files.write_files(folder, {**contents, model_card.FILE: card.encode()})

@@ -133,8 +133,7 @@ def _read(path: str) -> Weights:
 
 
 def _read_checkpoint(prefix: str) -> Weights:
-    run_folder = run_files.folder_of(prefix)
-    if run_folder:
+    if run_folder := run_files.folder_of(prefix):
         return run.read(run_folder, prefix)
     return (model_garden if model_garden.recognizes(prefix) else tf1).read(prefix)
 
@@ -161,7 +160,8 @@ def save_pretrained(
     task: Mapping[str, Any] | None = None,
     untrained: Collection[str] = (),
     card: Mapping[str, Mapping[str, Any]] | None = None,
-    **cleaning: bool,
+    do_lower_case: bool = True,
+    keep_accents: bool = False,
 ) -> None:
     """Writes a model as a folder that `load_pretrained` reads.
 
@@ -176,8 +176,7 @@ def save_pretrained(
         is none.
       untrained: released names of variables without trained values (`LoadReport.initialized`); they are not written.
       card: facts for the model card (`README.md`) of the Hugging Face layout: tables by title.
-      cleaning: `do_lower_case` (default True) and `keep_accents` (default False) of the model's text; a tokenizer has
-        its own values for these.
+      do_lower_case, keep_accents: of the model's text; a tokenizer has its own values for these.
 
     Raises:
       UserError: the format is unknown, the vocabulary cannot be read, or the folder cannot be written.
@@ -187,17 +186,14 @@ def save_pretrained(
     folder = str(folder)
     if files.is_folder(f"{folder}/checkpoints"):
         raise UserError(f"{folder}: a run's folder, whose config.json would be replaced")
-    cleaning = _cleaning(**cleaning)
+    cleaning = {"do_lower_case": do_lower_case, "keep_accents": keep_accents}
     tokenizer = spm_model_file or None
     if isinstance(tokenizer, Tokenizer):
         cleaning = tokenizer.cleaning
     elif tokenizer:
         tokenizer = Tokenizer.from_file(tokenizer, **cleaning)
-    settings: dict[str, Any] = {
-        "tokenizer": tokenizer,
-        "cleaning": cleaning,
-        "untrained": untrained,
-    }
+    settings: dict[str, Any] = {"tokenizer": tokenizer, "cleaning": cleaning}
+    settings["untrained"] = untrained
     try:
         if format == "hf":
             text = model_card.model_card(model, folder, card or {})
@@ -208,8 +204,3 @@ def save_pretrained(
             tf1.write(model, folder, task or {}, **settings)
     except (OSError, safetensors.SafetensorError, tf.errors.OpError) as error:
         raise UserError(f"{folder}: the model cannot be written ({first_line(error)})") from None
-
-
-def _cleaning(*, do_lower_case: bool = True, keep_accents: bool = False) -> dict[str, bool]:
-    """`Tokenizer.cleaning`, complete."""
-    return {"do_lower_case": do_lower_case, "keep_accents": keep_accents}

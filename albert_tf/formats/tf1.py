@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -41,7 +42,8 @@ def read(prefix: str) -> Weights:
         raise UserError(f"{path}: expected an object under {TF1_OWN_KEY}, got {shortened(own)}")
     names = ("model_class", "do_lower_case", "keep_accents", "left_out")
     settings = {name: own[name] for name in names if name in own}
-    if is_bert and bert.is_cased(folder):
+    # No file of a released cased model says so, but the name of its folder (tokenization.py:28-74).
+    if is_bert and re.search(r"(?<!un)cased_L-\d+", os.path.basename(os.path.abspath(folder))):
         settings["do_lower_case"] = False
     check_complete(values, path)
     config = AlbertConfig.from_dict(values, source=path)
@@ -72,19 +74,12 @@ def write(
     """Writes a model's variables under the original's names, its configuration and vocabulary."""
     activation = model.config.hidden_act
     if not ACTIVATIONS[activation].is_original:
-        known = ", ".join(name for name, own in ACTIVATIONS.items() if own.is_original)
-        raise UserError(
-            f"{folder}: not written, as the original does not have hidden_act {activation} (it has {known});"
-            " write --format=hf"
-        )
+        reason = f"the original does not have hidden_act {activation}; write --format=hf"
+        raise UserError(f"{folder}: not written, as {reason}")
     variables = model.named_variables()
     variables = {name: value for name, value in variables.items() if name not in untrained}
-    own = {
-        "model_class": type(model).__name__,
-        **cleaning,
-        "task": dict(task),
-        **({"left_out": sorted(untrained)} if untrained else {}),
-    }
+    own = {"model_class": type(model).__name__, **cleaning, "task": dict(task)}
+    own |= {"left_out": sorted(untrained)} if untrained else {}
     values = {**model.config.to_dict(), TF1_OWN_KEY: own}
     contents = {CONFIG: (json.dumps(values, indent=2) + "\n").encode()}
     if tokenizer:

@@ -34,10 +34,8 @@ def checked_inputs(inputs: Any, config: AlbertConfig) -> dict[str, Any]:
     if not isinstance(inputs, Mapping) or "input_ids" not in inputs:
         raise UserError(f"{expected}; got {shortened(inputs)}")
     if any(type(value).__module__.startswith("keras.") for value in inputs.values()):
-        raise UserError(
-            "this model is built with tf_keras, but the input is of Keras 3: import tf_keras instead of keras, or set"
-            " TF_USE_LEGACY_KERAS=1 before TensorFlow is imported and use tf.keras"
-        )
+        advice = "import tf_keras instead of keras (or tf.keras after TF_USE_LEGACY_KERAS=1)"
+        raise UserError(f"this model is built with tf_keras, but the input is of Keras 3: {advice}")
     try:
         tensors = {
             name: value if hasattr(value, "shape") else tf.convert_to_tensor(value)

@@ -99,16 +99,12 @@ def read(path: str) -> tuple[Weights, OnnxModel]:
             expected = "the files of albert-tf export --format=onnx"
             raise UserError(f"{needed}: is missing; expected {expected}")
     about = files.read_json(about_path)
+    config = AlbertConfig.from_dict(files.read_json(config_path), source=config_path)
+    names = ("model_class", "do_lower_case", "keep_accents")
+    known = {name: about.get(name) for name in names} | {"task_settings": about.get("task")}
+    left_out = tuple(about.get("without_values", ()))
     weights = Weights(
-        folder,
-        AlbertConfig.from_dict(files.read_json(config_path), source=config_path),
-        {},
-        about.get("model_class"),
-        only_vocabulary(folder),
-        about.get("do_lower_case"),
-        about.get("task"),
-        tuple(about.get("without_values", ())),
-        about.get("keep_accents"),
+        folder, config, {}, vocabulary=only_vocabulary(folder), left_out=left_out, **known
     )
     check_settings(weights)
     contents = {name: os.path.join(folder, name) for name in (MODEL, MASKED_LM)}

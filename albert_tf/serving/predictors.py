@@ -47,10 +47,8 @@ def load_predictor(
       UserError: there is no such model, or no vocabulary for it; its task is unknown; or the length is above the
         model's maximum.
     """
-    for name, value, least in (
-        ("max_seq_length", max_seq_length, 8),
-        ("batch_size", batch_size, 1),
-    ):
+    counts = ("max_seq_length", max_seq_length, 8), ("batch_size", batch_size, 1)
+    for name, value, least in counts:
         if value is not None and (not isinstance(value, int) or value < least):
             raise UserError(f"{name} must be an integer of at least {least}, got {value!r}")
     is_onnx = onnx_model.is_export(str(path))
@@ -91,10 +89,8 @@ def definition_of(weights: Weights) -> TaskDefinition:
     definition = registry.find(name, weights.model_class)
     module = weights.task_settings.get(DEFINED_IN)
     if not definition or (module and name not in definition.names):
-        raise UserError(
-            f"{weights.source}: was trained for the task {name!r} of {module}, which is not known here; name the"
-            " file with --task_module, after a look into it: its code is run"
-        )
+        advice = "name the file with --task_module, after a look into it: its code is run"
+        raise UserError(f"{weights.source}: is for the task {name!r} of {module}; {advice}")
     return definition
 
 
@@ -109,19 +105,15 @@ def tokenizer_of(
     """The vocabulary with which a model was trained."""
     path = spm_model_file or weights.vocabulary
     if not path:
-        raise UserError(
-            f"{weights.source}: no vocabulary came with this model; name it with --spm_model_file or --vocab_file"
-            " (in Python: Tokenizer.from_file)"
-        )
+        reason = "no vocabulary came with this model; name it with --spm_model_file or --vocab_file"
+        raise UserError(f"{weights.source}: {reason} (in Python: Tokenizer.from_file)")
     cleaning = weights.cleaning
     if do_lower_case is not None:
         cleaning["do_lower_case"] = do_lower_case
     tokenizer = Tokenizer.from_file(path, **cleaning)
     if tokenizer.vocab_size != weights.config.vocab_size:
-        raise UserError(
-            f"{path}: has {tokenizer.vocab_size} tokens, but the model {weights.source} has vocab_size"
-            f" {weights.config.vocab_size}; name its own with --spm_model_file or --vocab_file"
-        )
+        reason = f"the model {weights.source} has vocab_size {weights.config.vocab_size}"
+        raise UserError(f"{path}: has {tokenizer.vocab_size} tokens, but {reason}; name its own")
     return tokenizer
 
 

@@ -32,10 +32,8 @@ def _finite(formula: Metric) -> Metric:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             # scikit-learn and scipy warn if the formula has no value, which is common early in a training.
             warnings.simplefilter("ignore")
-            value = (
-                float(formula(np.asarray(predictions), np.asarray(labels))) if len(labels) else 0.0
-            )
-        return value if np.isfinite(value) else 0.0
+            value = formula(np.asarray(predictions), np.asarray(labels)) if len(labels) else 0.0
+        return float(value) if np.isfinite(value) else 0.0
 
     return metric
 

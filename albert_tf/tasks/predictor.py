@@ -17,7 +17,6 @@ from albert_tf.core.errors import UserError, shortened
 from albert_tf.core.settings import Settings
 from albert_tf.data.feature_table import FeatureTable
 from albert_tf.data.tables import cell
-from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.sequences import cut_report
 from albert_tf.text.tokenizer import Tokenizer
 
@@ -27,12 +26,6 @@ Answer = dict[str, Any]
 _LENGTHS_ARE_MULTIPLES_OF = 8  # so that there are few shapes
 # Bounds the memory of a batch; on two cores faster than 2,048 or more (lab/benchmarks/results/2026-11-25/batches.md).
 _TOKENS_OF_BATCH = 1024
-
-
-class Model(Protocol):
-    """Any model, in TensorFlow or in an engine."""
-
-    config: AlbertConfig
 
 
 class Compute(Protocol):
@@ -48,6 +41,7 @@ class Predictor(abc.ABC):
     """A finished model that answers items, with the functions of its task; see `load_predictor`.
 
     Args:
+      model: a model of any engine, with its `config`.
       task_settings: the settings on which its features depend, including `max_seq_length`.
       batch_size: maximum number of sequences of a batch; batches of long ones have fewer.
       untrained: released names of variables without trained values.
@@ -69,7 +63,7 @@ class Predictor(abc.ABC):
 
     def __init__(
         self,
-        model: Model,
+        model: Any,
         tokenizer: Tokenizer,
         task_settings: Mapping[str, Any],
         batch_size: int,
@@ -77,12 +71,8 @@ class Predictor(abc.ABC):
         *,
         compute: Compute,
     ):
-        self.model = model
-        self.tokenizer = tokenizer
-        self.task_settings = task_settings
-        self.batch_size = batch_size
-        self._untrained = untrained
-        self.compute = compute
+        self.model, self.tokenizer, self.task_settings = model, tokenizer, task_settings
+        self.batch_size, self._untrained, self.compute = batch_size, untrained, compute
         # Setting -> length -> number of texts.
         self._uncut_lengths: dict[str, Counter] = defaultdict(Counter)
         self._num_texts = self._num_empty = 0

@@ -86,14 +86,13 @@ def _check_intent(values: Mapping[str, Any], given: Set[str]) -> None:
     if not holds_run(folder):
         above = os.path.dirname(folder.rstrip("/"))
         hint = f"; --output_dir={above} does" if holds_run(above) else ""
+        reason = f"holds no run, whose model could be used{hint}"
         raise UserError(
-            f"--output_dir={folder}: holds no run, whose model could be used{hint}; a finished model is named by"
-            " --init_checkpoint"
+            f"--output_dir={folder}: {reason}; --init_checkpoint names a finished model"
         )
     if forgot:
-        raise UserError(
-            "--predict_file without training data needs --do_train=false --do_eval=false --do_predict"
-        )
+        needed = "--do_train=false --do_eval=false --do_predict"
+        raise UserError(f"--predict_file without training data needs {needed}")
 
 
 def _preset(

@@ -243,10 +243,8 @@ def check_fixed(given: Mapping[str, Any], trained: Mapping[str, Any], source: st
 def check_length(max_seq_length: int, max_position_embeddings: int) -> None:
     """Checks that a model has enough positions for a sequence length."""
     if max_seq_length > max_position_embeddings:
-        raise UserError(
-            f"--max_seq_length ({max_seq_length}) is above the model's max_position_embeddings"
-            f" {max_position_embeddings}"
-        )
+        reason = f"is above the model's max_position_embeddings {max_position_embeddings}"
+        raise UserError(f"--max_seq_length ({max_seq_length}) {reason}")
 
 
 def as_flag(name: str, value: Any) -> str:
@@ -293,11 +291,8 @@ class FineTuningConfig(ModelChoice, TextSettings):
         self.check_files(run)
         if run.do_train or not holds_run(run.output_dir):
             if not (self.model or self.albert_config_file or run.init_checkpoint):
-                run.refuse(
-                    "init_checkpoint",
-                    "is required: a pretrained model, such as hf:albert/albert-base-v2 (or --model names the size of a"
-                    " model with random weights)",
-                )
+                reason = "is required: a pretrained model, such as hf:albert/albert-base-v2"
+                run.refuse("init_checkpoint", f"{reason} (or --model, a size with random weights)")
             if not run.do_train and not run.init_checkpoint:
                 run.refuse("init_checkpoint", "is required without --do_train: a fine-tuned model")
             if not run.init_checkpoint:

@@ -39,10 +39,9 @@ class Checkpoints:
         try:
             self._checkpoint.read(path).assert_existing_objects_matched()
         except (tf.errors.OpError, AssertionError, LookupError, RuntimeError, ValueError) as error:
-            raise UserError(
-                f"{path}: damaged checkpoint, or of another model ({first_line(error)}); to continue from the"
-                f" checkpoint before it, or to start again if there is none, delete {path}.*"
-            ) from None
+            reason = f"damaged checkpoint, or of another model ({first_line(error)})"
+            advice = f"delete {path}.* to continue from the one before, or to start again"
+            raise UserError(f"{path}: {reason}; {advice}") from None
 
     def save(self, step: int) -> None:
         """Saves the state at a step."""

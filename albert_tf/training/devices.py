@@ -90,6 +90,5 @@ def check_batches(config: RunConfig, num_devices: int) -> None:
     if config.do_train and batch % (num_devices * steps):
         product = f"devices times --gradient_accumulation_steps, {num_devices} x {steps}"
         config.refuse("train_batch_size", f"must be a multiple of {product}; got {batch}")
-    if (batch := config.eval_batch_size) % num_devices:
-        reason = f"must be a multiple of {num_devices} devices, got {batch}"
-        config.refuse("eval_batch_size", reason)
+    if config.eval_batch_size % num_devices:
+        config.refuse("eval_batch_size", f"must be a multiple of {num_devices} devices")

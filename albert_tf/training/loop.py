@@ -153,10 +153,8 @@ class TrainingLoop:
         """The evaluation of the checkpoint that the run is resumed from, if the log lacks it or training has ended."""
         state = self._state
         logged = self._evaluations.get(state.first_step)
-        has_ended = state.first_step >= state.last_step
-        if logged and not (has_ended and state.task.keeps == "best"):
-            return logged
-        return self._evaluate()
+        is_final = state.first_step >= state.last_step and state.task.keeps == "best"
+        return logged if logged and not is_final else self._evaluate()
 
     def _evaluate(self) -> dict[str, float]:
         assert self._evaluator
@@ -187,7 +185,12 @@ class TrainingLoop:
         learning_rate = self._state.learning_rate(step - 1)
         first, started = self._loop_started
         seconds = time.monotonic() - started
-        self._add_time(seconds if first > self._state.first_step else 0.0)
+        if (
+            clock := self._state.clock
+        ):  # of the chief, so that all workers have the same learning rate
+            counts = first > self._state.first_step and is_chief(self._state.strategy)
+            own = [seconds if counts else 0.0]
+            clock.seconds.assign_add(sum_over_workers(self._state.strategy, own)[0])
         in_time = (step - first) * _LOOP_SECONDS / max(seconds, 1e-9)
         self._steps_in_time = max(1, min(2 * self._steps_in_time, int(in_time)))
         is_last = step == self._state.last_step
@@ -201,12 +204,6 @@ class TrainingLoop:
             self._end_if_interrupted()
         elif self._state.clock:
             raise _TimeIsUpError
-
-    def _add_time(self, seconds: float) -> None:
-        """Adds the chief's seconds to the clock, so that all workers have the same learning rate."""
-        if clock := self._state.clock:
-            own = [seconds if is_chief(self._state.strategy) else 0.0]
-            clock.seconds.assign_add(sum_over_workers(self._state.strategy, own)[0])
 
     def _end_if_interrupted(self) -> None:
         """Saves the state and ends the training if a signal has arrived at any worker."""
@@ -241,12 +238,9 @@ class TrainingLoop:
         last_step, last_time = self._last_logged
         self._last_logged = (step, time.monotonic())
         if not all(abs(value) < float("inf") for value in results.values()):
-            saved = f"the newest checkpoint is {state.checkpoints.latest}"
-            raise UserError(
-                f"the loss is {results['loss']} between steps {last_step} and {step};"
-                f" {saved if state.checkpoints.latest else 'there is no checkpoint'}: lower --learning_rate or raise"
-                " --num_warmup_steps"
-            )
+            saved = f"the newest checkpoint is {state.checkpoints.latest or 'none'}"
+            found = f"the loss is {results['loss']} between steps {last_step} and {step}; {saved}"
+            raise UserError(f"{found}: lower --learning_rate or raise --num_warmup_steps")
         assert state.task.train_data
         examples_of_step = state.task.train_data.examples_in(state.run_config.train_batch_size)
         examples = (step - last_step) * examples_of_step

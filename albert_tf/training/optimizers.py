@@ -211,17 +211,11 @@ def square_sum(tensor: tf.Tensor) -> tf.Tensor:
 def clip_by_global_norm(
     gradients: list[tf.Tensor], slice_square_sums: list[tf.Tensor | None], max_norm: float
 ) -> tuple[list[tf.Tensor], tf.Tensor]:
-    """Scales all gradients so that their global norm is at most `max_norm`.
+    """The dense gradients, scaled so that their global norm is at most `max_norm` (0: any), and the norm before that.
 
-    Args:
-      gradients: a dense tensor for each variable.
-      slice_square_sums: for a variable whose gradient was a set of rows (of an embedding table), the sum of the squares
-        of these rows before rows of the same id were added up; None for other variables. The norm counts every such row
-        separately, as the original's does (tf.clip_by_global_norm on IndexedSlices).
-      max_norm: the maximum norm; 0 does not clip.
-
-    Returns:
-      The scaled gradients and the norm before scaling, float32 scalar.
+    For a gradient that was a set of rows (of an embedding table), `slice_square_sums` has the sum of the squares of the
+    rows before those of the same id were added up: the norm counts every row separately, as the original's does
+    (tf.clip_by_global_norm on IndexedSlices). For other gradients, it has None.
     """
     square_sums = [
         square_sum(gradient) if rows is None else rows

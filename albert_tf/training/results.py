@@ -27,11 +27,8 @@ def describe(state: RunState) -> str:
         examples, rows = data.num_examples, data.records_in(config.train_batch_size)
         size = -(-rows // (devices * config.gradient_accumulation_steps))
         packed = f" in {rows} rows" if data.examples_in(1) != 1 else ""
-        lines["batch"] = (
-            f"{config.train_batch_size}{packed} = {devices} device(s)"
-            f" x {config.gradient_accumulation_steps} accumulated x {size};"
-            f" {examples:,} examples"
-        )
+        parts = f"{devices} device(s) x {config.gradient_accumulation_steps} accumulated x {size}"
+        lines["batch"] = f"{config.train_batch_size}{packed} = {parts}; {examples:,} examples"
         if not config.train_minutes:
             epochs = optimizer.num_train_steps * config.train_batch_size / examples
             lines["batch"] += f", {epochs:.1f} epochs"
@@ -40,9 +37,8 @@ def describe(state: RunState) -> str:
             factors = factors_by_name(optimizer, state.model.named_variables())
             variables = state.model.named_variables().items()
             sizes = [v.shape.num_elements() for name, v in variables if factors[name]]
-            lines["factors"] = (
-                f"{optimizer.learning_rate_factors}; {sum(sizes):,} parameters are trained"
-            )
+            trained = f"{sum(sizes):,} parameters are trained"
+            lines["factors"] = f"{optimizer.learning_rate_factors}; {trained}"
         if config.do_eval and not state.task.eval_data:
             lines["NOTE"] = "nothing is evaluated: there is no evaluation data (--eval_file)"
     if state.first_step and config.do_train:

@@ -59,10 +59,8 @@ class RunFolder:
         is_run = {"run", "optimizer"} <= recorded.keys()  # a model's folder has such a file, too
         others = self.is_chief and files.exists(self.path) and files.names_in(self.path)
         if not is_run and (recorded or others):
-            raise UserError(
-                f"--output_dir={self.path} contains files that do not belong to a run (no {CONFIG_FILE} of a run):"
-                " choose a new or empty folder"
-            )
+            reason = f"contains files that do not belong to a run (no {CONFIG_FILE} of a run)"
+            raise UserError(f"--output_dir={self.path} {reason}: choose a new or empty folder")
         return recorded
 
     def _check_same_run(self) -> None:
@@ -78,16 +76,15 @@ class RunFolder:
             for name, value in values.items():
                 old = recorded.get(name, _default(self._settings[group], name, value))
                 if name not in may_differ and value != old:
+                    reason = f"contains a run with {name}={old!r}, not {value!r}"
                     raise UserError(
-                        f"--output_dir={self.path} contains a run with {name}={old!r}, not {value!r}:"
-                        " choose another folder, or delete it"
+                        f"--output_dir={self.path} {reason}: choose another, or delete it"
                     )
         own, current = self._eval_data, self.data.get("eval")
         if own and current and own["sha256"] != current["sha256"]:
-            raise UserError(
-                f"--output_dir={self.path} contains a run that is evaluated with {own['file']}, not with the data in"
-                f" {current['file']}: choose another folder, to evaluate with --init_checkpoint={self.path}"
-            )
+            reason = f"contains a run that is evaluated with {own['file']}, not {current['file']}"
+            advice = f"give another --output_dir, and --init_checkpoint={self.path}"
+            raise UserError(f"--output_dir={self.path} {reason}: {advice}")
 
     def open(self) -> None:
         """Creates the folder and writes config.json; an evaluation does not change that of a run."""

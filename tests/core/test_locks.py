@@ -25,8 +25,8 @@ def test_a_second_process_is_rejected_until_a_kill_releases_the_lock(tmp_path):
     command = [sys.executable, "-c", HOLDER, str(tmp_path)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout.readline() == "locked\n"
-        line = f"--records_dir={tmp_path} is in use by another process"
-        with pytest.raises(UserError, match=line), locked(str(tmp_path), "records_dir"):
+        line = f"--output_dir={tmp_path} is in use by another process"
+        with pytest.raises(UserError, match=line), locked(str(tmp_path)):
             pass
         holder.send_signal(signal.SIGKILL)
     with locked(str(tmp_path)):
@@ -54,8 +54,8 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path):
     file = tmp_path / "file"
     file.touch()
     for folder, reason in ((file, ": cannot be written"), (file / "folder", ": cannot be written")):
-        message = f"^--model_dir={folder}.?{reason}"
-        with pytest.raises(UserError, match=message), locked(str(folder), "model_dir"):
+        message = f"^--output_dir={folder}.?{reason}"
+        with pytest.raises(UserError, match=message), locked(str(folder)):
             pass
 
 

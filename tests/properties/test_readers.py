@@ -168,7 +168,7 @@ PASSAGES = st.integers(1, 3).flatmap(
 def test_race_is_read_as_it_was_written(folder, passage, ascii):
     root = folder / "race"
     write(root / "train" / "high" / "1.txt", json.dumps(passage, ensure_ascii=ascii))
-    found = read_race(str(root), "train", level="high", flag="data_dir", need_answers=True)
+    found = read_race(str(root), "train", level="high", need_answers=True)
     expected = [
         (passage["article"], *row)
         for row in zip(passage["questions"], passage["options"], passage["answers"], strict=True)

@@ -217,7 +217,7 @@ def test_warm_start_from_a_shallower_model(pretrain, eager, tmp_path):
     shallow = AlbertForPreTraining(helpers.TINY.replace(num_hidden_layers=1), seed=3)
     save_pretrained(shallow, tmp_path / "shallow")
     options = [f"--init_checkpoint={tmp_path / 'shallow'}", "--stop_after_steps=1"]
-    message = "its num_hidden_layers is 1, the model's configuration says 2"
+    message = "its num_hidden_layers is 1, that of --model or --albert_config_file 2"
     with pytest.raises(UserError, match=message):
         pretrain(*options)
     folder = pretrain(*options, "--warm_start_from_shallower", "--learning_rate=0")

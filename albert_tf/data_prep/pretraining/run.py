@@ -50,7 +50,7 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> tuple[dict[str
     paths = corpus.expand_paths(settings.input_file)
     inputs = [{"file": path, "bytes": corpus.size_of(path)} for path in paths]
     identity = _identity(job, inputs)
-    with locked(settings.output_dir, "output_dir"):
+    with locked(settings.output_dir):
         if metadata := _begin(settings, identity):
             files.remove(settings.work_folder)  # of a run that was killed at the very end
             return metadata, True

@@ -27,9 +27,7 @@ def graph_tokenizer(tokenizer: Tokenizer) -> tf.Module:
         vocabulary has added tokens.
     """
     if added := added_tokens.added_tokens(tokenizer.content):
-        raise UserError(
-            f"tokenizing in a graph cannot find added tokens such as {next(iter(added))}"
-        )
+        raise UserError(f"a graph cannot find added tokens such as {next(iter(added))}")
     if isinstance(tokenizer, WordPieceTokenizer):
         return graph_wordpiece(tokenizer)
     assert isinstance(tokenizer, SentencePieceTokenizer)

@@ -185,15 +185,11 @@ def find_labels(
     if labels and labels <= {*initial}:
         return tuple(initial)
     if label_separator and labels <= {"0", "1"} and (has_twice or len(counts) == 1 < max(counts)):
-        raise UserError(
-            f"{path}: has lists such as {str(label)[:80]!r} of 0 and 1; expected lists of labels, or a column with 0"
-            " or 1 for each label, which --label_column names with commas between"
-        )
+        expected = "lists of labels, or a column of 0 and 1 for each name in --label_column"
+        raise UserError(f"{path}: expected {expected}; got lists such as {str(label)[:80]!r}")
     if label_separator and counts == {1}:
-        raise UserError(
-            f"{path}: every row has one label, such as {label[:80]!r}; expected several with {label_separator!r}"
-            " between them, or none; change --label_separator or leave it out"
-        )
+        reason = f"no row has labels with --label_separator={label_separator} between them"
+        raise UserError(f"{path}: {reason}; every row has one label, such as {label[:80]!r}")
     if len(labels) < 2:
         only = next(iter(labels), label)
         raise UserError(f"{path}: expected two labels or more in --label_column, got only {only!r}")

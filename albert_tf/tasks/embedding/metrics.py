@@ -44,10 +44,8 @@ def nearest(queries: np.ndarray, corpus: np.ndarray, number: int) -> tuple[np.nd
 def correlations(vectors: np.ndarray, scores: np.ndarray) -> dict[str, float]:
     """Spearman's and Pearson's correlation of cosines with scores; vectors are [pairs, 2, D]."""
     predicted = cosines(vectors[:, 0], vectors[:, 1])
-    return {
-        "spearman": metrics.spearman(predicted, scores),
-        "pearson": metrics.pearson(predicted, scores),
-    }
+    pairs = {"spearman": metrics.spearman, "pearson": metrics.pearson}
+    return {name: correlation(predicted, scores) for name, correlation in pairs.items()}
 
 
 def triplet_accuracy(vectors: np.ndarray) -> float:

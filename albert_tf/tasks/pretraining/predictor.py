@@ -39,13 +39,12 @@ class PretrainedPredictor(PairPredictor, Embedder):
         answers: list[Answer] = [{}] * len(examples)
         for use in dict.fromkeys(uses):
             indices = [index for index, name in enumerate(uses) if name == use]
-            function = {
-                "order": self._order,
-                "fill": lambda chosen: map(self._fill, chosen),
-                "embed": self._embed,
-            }[use]
             chosen = [examples[index] for index in indices]
-            for index, answer in zip(indices, function(chosen), strict=True):
+            if use == "fill":
+                found = list(map(self._fill, chosen))
+            else:
+                found = self._order(chosen) if use == "order" else self._embed(chosen)
+            for index, answer in zip(indices, found, strict=True):
                 answers[index] = answer
         return answers
 
@@ -115,14 +114,11 @@ class PretrainedPredictor(PairPredictor, Embedder):
             batch = np.array(masked[begin : begin + self.batch_size])
             np.add.at(sums, batch[:, 0], self._log_probabilities(rows, batch))
         counts = [len(row) - 2 for row in rows]  # 0 for an empty line
-        return [
-            {
-                "log_likelihood": float(sum),
-                "tokens": count,
-                "perplexity": float(np.exp(-sum / count)) if count else None,
-            }
-            for sum, count in zip(sums, counts, strict=True)
-        ]
+        answers: list[Answer] = []
+        for sum, count in zip(sums.tolist(), counts, strict=True):
+            perplexity = float(np.exp(-sum / count)) if count else None
+            answers.append({"log_likelihood": sum, "tokens": count, "perplexity": perplexity})
+        return answers
 
     def row_to_score(self, text: Item) -> list[int]:
         """The ids of a text to score, with [CLS] and [SEP]; an unusable text is an error."""

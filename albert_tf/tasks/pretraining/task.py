@@ -65,10 +65,8 @@ class PretrainingTask(Task):
         for flag, found in self._all_records.items():
             # Such hosts would mask the records, but this process's compiled function is not there.
             if mask_settings(found.metadata) and run.tpu_name not in ("", "local"):
-                raise UserError(
-                    f"--{flag}: records made with --masking=dynamic are masked in this process, not on the hosts of"
-                    f" --tpu_name={run.tpu_name}; make them with --masking=static"
-                )
+                reason = f"--tpu_name={run.tpu_name}, whose hosts mask nothing"
+                raise UserError(f"--{flag}: needs records of --masking=static with {reason}")
             shuffling = config.shuffle_buffer_examples > 1, config.shuffle_buffer_examples
             data[flag] = RecordData(found, *shuffling, parts=parts[flag])
         self.train_data, self.eval_data = data.get("input_file"), data.get("eval_file")
@@ -105,10 +103,9 @@ class PretrainingTask(Task):
             largest = max(int(features[name].max()) for name in ("input_ids", "masked_lm_ids"))
             most = model_config.max_position_embeddings
             if length > most or largest >= model_config.vocab_size:
-                raise UserError(
-                    f"--{flag}: has {length} tokens in a row and token id {largest}, but the model has {most}"
-                    f" positions and vocab_size {model_config.vocab_size}"
-                )
+                limits = f"the model has {most} positions and vocab_size {model_config.vocab_size}"
+                found = f"has {length} tokens in a row and token id {largest}"
+                raise UserError(f"--{flag}: {found}, but {limits}")
 
     def _sample(self, record_set: RecordSet, num_records: int) -> dict[str, np.ndarray]:
         """The first records, as one batch."""

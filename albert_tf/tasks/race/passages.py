@@ -45,21 +45,19 @@ class RaceSettings:
     max_qa_length: int = 128
 
 
-def read_race(
-    data_dir: str, split: str, *, level: str, flag: str, need_answers: bool
-) -> list[RaceQuestion]:
+def read_race(data_dir: str, split: str, *, level: str, need_answers: bool) -> list[RaceQuestion]:
     """The questions of a split by level, file and number; answers are optional unless needed (race_utils.py:98-155)."""
     root = data_dir.rstrip("/")
     folder = next(filter(files.is_folder, [f"{root}/{split}", f"{root}/RACE/{split}"]), None)
     if not folder:
         expected = "RACE's train, dev and test, each with middle and high"
-        raise UserError(f"--{flag}={data_dir}: has no folder {split}; expected {expected}")
+        raise UserError(f"--data_dir={data_dir}: has no folder {split}; expected {expected}")
     questions: list[RaceQuestion] = []
     for name in LEVELS if level == "all" else (level,):
         for path in files.matching(f"{folder}/{name}/*.txt"):
             questions += _read_file(path, name, need_answers)
     if not questions:
-        raise UserError(f"--{flag}={data_dir}: there are no questions in {folder}")
+        raise UserError(f"--data_dir={data_dir}: there are no questions in {folder}")
     if not need_answers and any(question.answer is None for question in questions):
         questions = [dataclasses.replace(question, answer=None) for question in questions]
     return questions
@@ -121,13 +119,10 @@ def make_race_features(settings: RaceSettings, questions: Sequence[RaceQuestion]
         (context[: room - len(ending)], ending)
         for context, ending in zip(contexts, endings, strict=True)
     ]
-    lengths = [
-        [
-            len(context) + len(ending) + NUM_SPECIAL
-            for context, ending in zip(contexts, endings, strict=True)
-        ],
-        list(map(len, uncut_endings)),
-    ]
+    num_ending, num_uncut, num_context = (
+        np.array([*map(len, rows)], np.int64) for rows in (endings, uncut_endings, contexts)
+    )
+    lengths = [num_context + num_ending + NUM_SPECIAL, num_uncut]
     # For each question, the length of its longest sequence.
     longest = np.reshape(lengths, [2, -1, NUM_OPTIONS]).max(axis=2)
     uncut_lengths = {"max_seq_length": longest[0], "max_qa_length": longest[1]}

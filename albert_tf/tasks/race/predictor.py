@@ -25,9 +25,8 @@ class ChoicePredictor(Predictor):
         question: Any = values.get("question")
         options: Any = values.get("options")
         texts = [article, question, *(options if isinstance(options, list) else [])]
-        if len(texts) != 2 + passages.NUM_OPTIONS or not all(
-            isinstance(text, str) for text in texts
-        ):
+        is_text = [isinstance(text, str) for text in texts]
+        if len(texts) != 2 + passages.NUM_OPTIONS or not all(is_text):
             self.refuse(item)
         return passages.RaceQuestion("", "", article, question, tuple(options), None)
 

@@ -18,10 +18,6 @@ class RaceSource(Source):
     feature_function = (passages.make_race_features, passages.RaceSettings)
 
     def read(self, split: str) -> list[passages.RaceQuestion]:
-        return passages.read_race(
-            self.config.data_dir,
-            OFFICIAL_SPLITS[split],
-            level=self.config.level,
-            flag="data_dir",
-            need_answers=split != "predict",
-        )
+        folder, level = self.config.data_dir, self.config.level
+        official, is_known = OFFICIAL_SPLITS[split], split != "predict"
+        return passages.read_race(folder, official, level=level, need_answers=is_known)

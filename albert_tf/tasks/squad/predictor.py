@@ -45,9 +45,8 @@ class SpanPredictor(Predictor):
                 for entry, context in entries_of(rows)
             ]
         except (KeyError, TypeError, AttributeError) as error:
-            raise UserError(
-                f"{source}: is not in the format of SQuAD ({first_line(error)})"
-            ) from None
+            reason = f"is not in the format of SQuAD ({first_line(error)})"
+            raise UserError(f"{source}: {reason}") from None
         return pd.DataFrame(found, index=[f"question {row['id']}" for row in found])
 
     def answers(self, examples):

@@ -1,5 +1,6 @@
 """Settings of SQuAD 1.1 and 2.0."""
 
+import contextlib
 import dataclasses
 import math
 from typing import ClassVar
@@ -53,10 +54,8 @@ class SquadConfig(TaughtConfig):
     def __post_init__(self):
         super().__post_init__()
         if self.null_threshold != "best":
-            try:
-                is_number = math.isfinite(float(self.null_threshold))
-            except ValueError:
-                is_number = False
-            if not is_number:
-                reason = f"must be `best` or a number, got {self.null_threshold!r}"
-                self.refuse("null_threshold", reason)
+            with contextlib.suppress(ValueError):
+                if math.isfinite(float(self.null_threshold)):
+                    return
+            reason = f"must be `best` or a number, got {self.null_threshold!r}"
+            self.refuse("null_threshold", reason)

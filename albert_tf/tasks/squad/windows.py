@@ -36,10 +36,8 @@ class WindowSettings:
 
     def __post_init__(self):
         if self.max_seq_length <= self.max_query_length + 3:
-            raise UserError(
-                f"--max_seq_length={self.max_seq_length} must exceed --max_query_length={self.max_query_length} by"
-                " more than 3, for [CLS], two [SEP] and the context"
-            )
+            least = f"--max_query_length={self.max_query_length} by more than 3"
+            raise UserError(f"--max_seq_length={self.max_seq_length} must exceed {least}")
 
 
 def make_windows(

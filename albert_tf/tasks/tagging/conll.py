@@ -115,10 +115,9 @@ def _check_word(word: str, tag: str | None, scheme: str, place: str) -> None:
     if not tag or any(character in tag for character in "\t\r\n"):
         raise UserError(f"{place}: expected a tag in one line, got {tag[:80]!r}")
     if scheme == PREFIXED and not entities.is_tag(tag):
-        raise UserError(
-            f"{place}: expected a tag such as O, B-LOC or I-LOC, got {tag[:80]!r}; --tag_column names the column of the"
-            f" tags, --tag_scheme={BARE} or {WORDS} says what other tags are"
-        )
+        advice = f"see --tag_column, or --tag_scheme={BARE} or {WORDS} for other tags"
+        got = f"expected a tag such as O, B-LOC or I-LOC, got {tag[:80]!r}"
+        raise UserError(f"{place}: {got}; {advice}")
 
 
 Group = tuple[int | str, tuple[str, ...], list[str]]  # number of the first line, words, tags
@@ -132,10 +131,8 @@ def _rows_of_lists(path: str, source: str, columns: Sequence[str]) -> Iterator[G
         found = [as_list(cell, f"{path}: {row}") for cell in cells]
         lists = [cell for cell in found if isinstance(cell, list)]
         if len(lists) < len(columns) or len(set(map(len, lists))) > 1:
-            raise UserError(
-                f"{path}: {row}: expected lists of the same length in {' and '.join(map(repr, names))};"
-                " --token_column and --tag_column name the columns"
-            )
+            expected = f"lists of the same length in {' and '.join(map(repr, names))}"
+            raise UserError(f"{path}: {row}: expected {expected} (--token_column, --tag_column)")
         if lists[0]:
             yield row, tuple(lists[0]), lists[1] if len(lists) > 1 else []
 

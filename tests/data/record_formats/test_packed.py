@@ -377,7 +377,7 @@ def wrong(message, *flags):
 def test_masks_cannot_be_drawn_on_other_hosts(dynamic):
     config = PretrainingConfig(input_file=str(folder_of(dynamic)), model="albert-base-v2")
     run = RunConfig(output_dir="/nowhere", distribution_strategy="tpu", tpu_name="grpc://x")
-    with pytest.raises(UserError, match="masked in this process, not on the hosts of --tpu_name"):
+    with pytest.raises(UserError, match="needs records of --masking=static with --tpu_name"):
         PretrainingTask(config, run)
 
 

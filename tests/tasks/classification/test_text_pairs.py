@@ -211,8 +211,8 @@ def test_lists_in_cells_of_csv_are_lists(cells, tmp_path):
 @pytest.mark.parametrize(
     ("cells", "separator", "message"),
     [
-        (["[0, 1, 0]", "[1, 0, 0]"], ",", "of 0 and 1; expected lists of labels, or a column"),
-        (["[0, 1]", "[1, 0]"], ",", "of 0 and 1; expected lists of labels, or a column"),
+        (["[0, 1, 0]", "[1, 0, 0]"], ",", "expected lists of labels, or a column of 0 and 1"),
+        (["[0, 1]", "[1, 0]"], ",", "expected lists of labels, or a column of 0 and 1"),
         (["[0 1 0]", "[1 0 0]"], ",", "row 1 (line 2): expected a list of Python or JSON"),
         (["['a' 'b']", "['a']"], ",", "row 1 (line 2): expected a list of Python or JSON"),
         (["['a', 'b']", "['a']"], "", "row 1 (line 2): expected one label, got a list of 2"),

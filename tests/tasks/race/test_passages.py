@@ -37,7 +37,7 @@ def archive(**passages) -> dict[str, str]:
 
 def read(folder, files, split="train", **options) -> list[RaceQuestion]:
     write_files(folder, files)
-    options = {"level": "all", "flag": "data_dir", "need_answers": True, **options}
+    options = {"level": "all", "need_answers": True, **options}
     return read_race(str(folder), split, **options)
 
 
@@ -197,7 +197,7 @@ def test_real_passages_equal_an_independent_implementation(
     real_data, released_model_file, length, most
 ):
     settings = RaceSettings(Tokenizer.from_file(released_model_file), length, most)
-    options = {"level": "all", "flag": "data_dir", "need_answers": True}
+    options = {"level": "all", "need_answers": True}
     questions = read_race(str(real_data / "race"), "dev", **options)
     assert len(questions) == 4887
     chosen = questions[::15]

@@ -98,7 +98,7 @@ def test_wrong_files_are_refused_in_one_line(tmp_path, text):
 def test_a_table_of_another_form(tmp_path, row):
     line = error_of(read, tmp_path, row, name="words.jsonl")
     assert (
-        "words.jsonl: row 1 (line 1): expected lists of the same length in 'w' and 't'; --token_column"
+        "words.jsonl: row 1 (line 1): expected lists of the same length in 'w' and 't' (--token_column"
         in line
     )
 
