@@ -160,8 +160,7 @@ def save_pretrained(
     task: Mapping[str, Any] | None = None,
     untrained: Collection[str] = (),
     card: Mapping[str, Mapping[str, Any]] | None = None,
-    do_lower_case: bool = True,
-    keep_accents: bool = False,
+    **cleaning: bool,
 ) -> None:
     """Writes a model as a folder that `load_pretrained` reads.
 
@@ -176,7 +175,8 @@ def save_pretrained(
         is none.
       untrained: released names of variables without trained values (`LoadReport.initialized`); they are not written.
       card: facts for the model card (`README.md`) of the Hugging Face layout: tables by title.
-      do_lower_case, keep_accents: of the model's text; a tokenizer has its own values for these.
+      cleaning: `do_lower_case` (default True) and `keep_accents` (default False) of the model's text; a tokenizer has
+        its own values for these.
 
     Raises:
       UserError: the format is unknown, the vocabulary cannot be read, or the folder cannot be written.
@@ -186,7 +186,7 @@ def save_pretrained(
     folder = str(folder)
     if files.is_folder(f"{folder}/checkpoints"):
         raise UserError(f"{folder}: a run's folder, whose config.json would be replaced")
-    cleaning = {"do_lower_case": do_lower_case, "keep_accents": keep_accents}
+    cleaning = _cleaning(**cleaning)
     tokenizer = spm_model_file or None
     if isinstance(tokenizer, Tokenizer):
         cleaning = tokenizer.cleaning
@@ -204,3 +204,8 @@ def save_pretrained(
             tf1.write(model, folder, task or {}, **settings)
     except (OSError, safetensors.SafetensorError, tf.errors.OpError) as error:
         raise UserError(f"{folder}: the model cannot be written ({first_line(error)})") from None
+
+
+def _cleaning(*, do_lower_case: bool = True, keep_accents: bool = False) -> dict[str, bool]:
+    """`Tokenizer.cleaning`, complete."""
+    return {"do_lower_case": do_lower_case, "keep_accents": keep_accents}
