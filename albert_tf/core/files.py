@@ -141,8 +141,8 @@ def parse_json(content: str | bytes, source: str, kind: type = dict) -> Any:
     except (RecursionError, ValueError) as error:
         raise UserError(f"{source}: not usable as JSON ({first_line(error)})") from None
     if not isinstance(value, kind):
-        name = "object" if kind is dict else "array"
-        raise UserError(f"{source}: expected a JSON {name}, got {shortened(value)}")
+        expected = "a JSON object" if kind is dict else "a JSON array"
+        raise UserError(f"{source}: expected {expected}, got {shortened(value)}")
     return value
 
 

@@ -1,6 +1,7 @@
 """Finds files of pretraining records, and reads the metadata.json of their folders."""
 
 import concurrent.futures
+import contextlib
 import dataclasses
 import functools
 import glob
@@ -49,10 +50,9 @@ def find_pretraining_records(patterns: str, flag: str) -> RecordSet:
     if "record_format" in record_set.metadata:
         return record_set
     first = next(iter(tf.data.TFRecordDataset(list(record_set.files)))).numpy()
-    try:
+    features = {}
+    with contextlib.suppress(DecodeError):
         features = tf.train.Example.FromString(first).features.feature
-    except DecodeError:
-        features = {}
     if missing := [name for name in pretraining_schema(0, 0) if name not in features]:
         reason = f"has no feature {missing[0]!r}: not for pretraining, or without its metadata.json"
         raise UserError(f"--{flag}: {record_set.files[0]} {reason}")
@@ -137,11 +137,10 @@ def _num_records(flag: str, path: str, shard: Mapping | None) -> int:
         raise UserError(f"--{flag}: {path} is no file; expected TFRecord files")
     if not shard:
         try:
-            counted = tf.data.TFRecordDataset(path).reduce(np.int64(0), lambda count, _: count + 1)
+            return int(tf.data.TFRecordDataset(path).reduce(np.int64(0), lambda n, _: n + 1))
         except tf.errors.OpError as error:
             reason = f"is not a complete TFRecord file ({first_line(error)})"
             raise UserError(f"--{flag}: {path} {reason}") from None
-        return int(counted)
     if (size := file_system.size_and_time(path)[0]) != shard["bytes"]:
         reason = f"bytes, but {base.METADATA_FILE} lists {shard['bytes']}: truncated or changed"
         raise UserError(f"--{flag}: {path} has {size} {reason}; copy or make it again")

@@ -16,8 +16,7 @@ class Interruption:
     """The number of the first signal that arrived while the process was watched; 0 for none."""
 
     def __init__(self):
-        self.number = 0
-        self._at = 0.0
+        self.number, self._at = 0, 0.0
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:

@@ -54,9 +54,8 @@ def test_files_are_found_in_the_same_order_everywhere(tmp_path, scheme):
     for name in ("b/1", "b/.hidden/x", "a", "c", ".d", "b/a/2"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("x")
-    folder = f"{scheme}{tmp_path}"
-    below = [path.removeprefix(f"{folder}/") for path in expand_paths(folder)]
-    assert below == ["a", "c", "b/1", "b/a/2"]
+    folder, below = f"{scheme}{tmp_path}", ["a", "c", "b/1", "b/a/2"]
+    assert [path.removeprefix(f"{folder}/") for path in expand_paths(folder)] == below
     assert files.matching(f"{folder}/[ab]") == [f"{folder}/a", f"{folder}/b"]
     (tmp_path / "[ab]").write_text("x")
     assert files.matching(f"{folder}/[ab]") == [f"{folder}/[ab]"]
@@ -107,9 +106,8 @@ def test_what_a_killed_process_leaves_is_replaced_by_the_next(tmp_path):
     assert files.names_in(str(tmp_path)) == [] and os.listdir(tmp_path)
     files.write_bytes(f"{tmp_path}/b", b"whole")
     files.write_files(str(tmp_path), {"a": b"whole"})
-    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == dict.fromkeys(
-        "ab", "whole"
-    )
+    found = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert found == dict.fromkeys("ab", "whole")
 
 
 @pytest.mark.parametrize(

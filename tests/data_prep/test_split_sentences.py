@@ -194,12 +194,6 @@ def test_json_lines(tmp_path):
     ]
 
 
-def test_detects_formats():
-    assert split_sentences.detect_format('<doc id="1">') == "wikiextractor"
-    assert split_sentences.detect_format(' {"text": ""}') == "jsonl"
-    assert split_sentences.detect_format("{Stage directions.}") == "text"
-
-
 def test_drops_what_is_no_prose(tmp_path):
     text = "HEADING\n\nPART II.\n\nNo! A whole sentence. 17 23 42 91 yz. Another one here.\n\n- an item\n- another"
     documents = split(tmp_path, {"a.txt": text})
