@@ -185,12 +185,7 @@ class TrainingLoop:
         learning_rate = self._state.learning_rate(step - 1)
         first, started = self._loop_started
         seconds = time.monotonic() - started
-        if (
-            clock := self._state.clock
-        ):  # of the chief, so that all workers have the same learning rate
-            counts = first > self._state.first_step and is_chief(self._state.strategy)
-            own = [seconds if counts else 0.0]
-            clock.seconds.assign_add(sum_over_workers(self._state.strategy, own)[0])
+        self._add_time(seconds if first > self._state.first_step else 0.0)
         in_time = (step - first) * _LOOP_SECONDS / max(seconds, 1e-9)
         self._steps_in_time = max(1, min(2 * self._steps_in_time, int(in_time)))
         is_last = step == self._state.last_step
@@ -204,6 +199,12 @@ class TrainingLoop:
             self._end_if_interrupted()
         elif self._state.clock:
             raise _TimeIsUpError
+
+    def _add_time(self, seconds: float) -> None:
+        """Adds the chief's seconds to the clock, so that all workers have the same learning rate."""
+        if clock := self._state.clock:
+            own = [seconds if is_chief(self._state.strategy) else 0.0]
+            clock.seconds.assign_add(sum_over_workers(self._state.strategy, own)[0])
 
     def _end_if_interrupted(self) -> None:
         """Saves the state and ends the training if a signal has arrived at any worker."""
