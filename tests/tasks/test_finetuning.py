@@ -173,7 +173,7 @@ def test_a_run_is_evaluated_with_its_own_file_alone(finished, task_files, tmp_pa
     own = [flag for flag in run.flags if not flag.startswith("--eval_file=")]
     other = f"--eval_file={task_files / 'tsv' / 'train.tsv'}"
     for training in ([], ["--do_train=false"]):
-        with pytest.raises(UserError, match="is evaluated with .*: choose another folder, to eval"):
+        with pytest.raises(UserError, match="is evaluated with .*: give another --output_dir"):
             evaluate_here(run.runner, *own, *training, other, f"--output_dir={run.folder}")
     flags = ["--do_train=false", other, f"--init_checkpoint={run.folder}"]
     found = evaluate_here(run.runner, *flags, f"--output_dir={tmp_path}")

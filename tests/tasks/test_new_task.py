@@ -97,7 +97,7 @@ def test_predict_answers_with_the_tasks_own_predictor_once_the_user_names_its_fi
     forget_tasks()
     with pytest.raises(UserError) as error:
         load_predictor(str(toy_run))
-    name, own_head = pathlib.Path(module).name, "model_class is 'AlbertForLonger'"
+    name, own_head = pathlib.Path(module).name, "model_class 'AlbertForLonger'"
     task = f"the task {TASKS[name]!r} of {name}"
     assert (own_head if name == "own_head_task.py" else task) in str(error.value)
     assert "--task_module" in str(error.value)

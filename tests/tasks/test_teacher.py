@@ -65,10 +65,12 @@ def test_a_student_is_nearer_to_its_teacher(task_flags, finished, tmp_path):
     wanted = np.load(teacher / "predictions" / "eval.npz")["probabilities"]
     distances = {}
     for name, more in {"alone": [], "taught": [f"--teacher={teacher}"]}.items():
-        fine_tune_here(runner, *flags, *more, "--seed=7", f"--output_dir={tmp_path / name}")
+        # The teacher had 12 steps, so it is less sure than a model that is trained alone for 60.
+        more = [*more, "--seed=7", "--num_train_steps=60", "--eval_every_steps=60"]
+        fine_tune_here(runner, *flags, *more, f"--output_dir={tmp_path / name}")
         found = np.load(tmp_path / name / "predictions" / "eval.npz")["probabilities"]
         distances[name] = np.abs(found - wanted).mean()
-    assert distances["taught"] < distances["alone"]
+    assert distances["taught"] < 0.5 * distances["alone"]
 
 
 def test_a_teacher_of_something_else_is_rejected(task_flags, finished):

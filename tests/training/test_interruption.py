@@ -68,7 +68,9 @@ def test_a_signal_ends_training_with_a_checkpoint_from_which_it_continues(flags,
     error = process.communicate(timeout=60)[1].strip()
     assert time.monotonic() - sent < 20
     assert process.returncode == 128 + signal.SIGTERM
-    pattern = r"run_pretraining.py: interrupted at step ([\d,]+), whose checkpoint is .*/step-\d+;"
+    pattern = (
+        r"run_pretraining.py: interrupted at step ([\d,]+), whose checkpoint is .*/step-\d+; .*"
+    )
     match = re.fullmatch(pattern, error)
     assert match, error
     step = int(match[1].replace(",", ""))
