@@ -128,10 +128,10 @@ class TableData(Data):
         return {"input_mask": of_sequence, EXAMPLE_INDEX: index, **features}
 
     def training_dataset(self, batch_size, *, seed, first_step, context):
-        lengths, options = self.table.lengths, {"by_length": self._by_length}
+        values = self.table.lengths, self._buckets, batch_size, seed
 
         def parts():
-            batches = tables.training_batches(lengths, self._buckets, batch_size, seed, **options)
+            batches = tables.training_batches(*values, by_length=self._by_length)
             for batch in itertools.islice(batches, first_step, None):
                 yield from self._parts(batch, context)
 

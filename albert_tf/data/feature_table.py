@@ -201,7 +201,7 @@ def _cut(
 ) -> list[Batch]:
     """Cuts examples into batches; the longest example's bucket gives a batch's length."""
     rows = examples.reshape(-1, batch_size)
-    longest = np.where(rows < 0, 0, bucket[rows]).max(axis=1) if len(rows) else ()
+    longest = np.where(rows < 0, 0, bucket[rows]).max(axis=1)
     return [Batch(row, buckets[index]) for row, index in zip(rows, longest, strict=True)]
 
 

@@ -123,7 +123,7 @@ def _cuts(text: str, language: str) -> Iterator[int]:
         ):
             continue
         # Single letters are abbreviations in Arabic, and a Japanese quotation goes on with a particle: 「…。」と.
-        if _ARABIC_LETTER.search(unquoted[: last + 1]):
+        if _ARABIC_LETTER.search(unquoted[max(0, last - 2) : last + 1]):
             continue
         is_closed = between and all(unicodedata.category(mark) in ("Pe", "Pf") for mark in between)
         if is_closed and _HIRAGANA.match(after):

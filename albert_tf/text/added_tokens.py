@@ -1,6 +1,6 @@
 """Tokens that transformers adds to a vocabulary: they are found in a text before it is cleaned and split into words.
 
-A vocabulary contains them after its own tokens: in WordPiece as lines that end in a tab and their kind, in a
+A vocabulary contains them after its own tokens: in WordPiece as lines that end in a mark of their kind, in a
 SentencePiece model as user-defined pieces whose score is the kind. A text must write a special token exactly so; a
 plain one is found in either case if the vocabulary is lower-cased. [CLS] and the like are never found in a text.
 
@@ -19,7 +19,8 @@ from albert_tf.core import files
 from albert_tf.core.errors import UserError
 from albert_tf.text import wordpiece
 
-HIDDEN, PLAIN, SPECIAL = 0, 1, 2  # the kinds; pieces of SentencePiece's own have the score 0
+HIDDEN, PLAIN, SPECIAL = 0, *wordpiece.ADDED_MARKS.values()  # SentencePiece's own pieces score 0
+_MARKS = {HIDDEN: "", **{kind: mark for mark, kind in wordpiece.ADDED_MARKS.items()}}
 _SPECIAL_TOKENS = ("[PAD]", "<pad>", "[UNK]", "<unk>", "[CLS]", "[SEP]", "[MASK]")
 
 
@@ -68,7 +69,7 @@ def content_of_json(values: Mapping[str, Any], source: str) -> bytes:
 
 
 def _line(token: str, kind: int) -> str:
-    return f"{token}\t{kind}\n" if kind else f"{token}\n"
+    return f"{token}{_MARKS[kind]}\n"
 
 
 def with_added_tokens(content: bytes, folder: str, first: int) -> bytes:
@@ -108,7 +109,13 @@ def _appended(content: bytes, tokens: list[tuple[str, int]]) -> bytes:
 def added_tokens(content: bytes) -> dict[str, int]:
     """The added tokens in the content of a vocabulary that are found in texts, with their kinds."""
     if wordpiece.is_wordpiece(content):
-        return wordpiece.marked_tokens(content)
+        lines = content.decode("utf-8", "replace").split("\n") if b"\tadded" in content else []
+        ends = ((line, mark) for line in lines for mark in _MARKS.values() if mark)
+        return {
+            line.removesuffix(mark): wordpiece.ADDED_MARKS[mark]
+            for line, mark in ends
+            if line.endswith(mark)
+        }
     pieces = ModelProto.FromString(content).pieces
     kinds = ((piece.piece, piece) for piece in pieces if piece.type == piece.USER_DEFINED)
     return {token: int(piece.score) for token, piece in kinds if piece.score in (PLAIN, SPECIAL)}

@@ -17,6 +17,10 @@ from albert_tf.core.errors import UserError
 CONTINUES_WORD = "##"  # begins a token that continues a word
 UNKNOWN = "[UNK]"
 MOST_CHARACTERS = 200  # in a word; a longer word is unknown
+ADDED_MARKS = {
+    "\tadded": 1,
+    "\tadded special": 2,
+}  # ends of lines, with the kinds of `added_tokens`
 _MOST_CACHED_WORDS = 1 << 18
 
 CHINESE = (
@@ -49,16 +53,10 @@ def read_tokens(content: bytes, source: str) -> list[str]:
     return list(dict.fromkeys(map(_token_of_line, lines)))
 
 
-def marked_tokens(content: bytes) -> dict[str, int]:
-    """The tokens in a vocabulary whose lines end in a tab and a number, with this number (`added_tokens`)."""
-    lines = content.decode("utf-8", "replace").split("\n") if b"\t" in content else []
-    parts = (line.rpartition("\t") for line in lines)
-    return {token: int(mark) for token, _, mark in parts if token and mark.isdecimal()}
-
-
 def _token_of_line(line: str) -> str:
-    token, _, mark = line.rpartition("\t")
-    return token if token and mark.isdecimal() else (line.split() or [" "])[0]
+    marks = (mark for mark in ADDED_MARKS if line.endswith(mark))
+    mark = next(marks, "")
+    return line.removesuffix(mark) if mark else (line.split() or [" "])[0]
 
 
 # --- Text -> words ---

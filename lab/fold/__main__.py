@@ -26,7 +26,16 @@ from lab import machine, real_weights
 
 EMBEDDING_SIZES, STRATEGIES = (64, 128, 256, 384), ("all", "attention", "ffn", "none")
 GROUPS = (2, 3, 6)
-DECIDING = ("128-all", "384-all", "128-attention", "128-ffn", "128-none", "384-none", "128-all-3")
+DECIDING = (
+    "128-all",
+    "256-all",
+    "384-all",
+    "128-attention",
+    "128-ffn",
+    "128-none",
+    "384-none",
+    "128-all-3",
+)
 _SST2_EXAMPLES = 5_000  # of the training set, for the classifier of frozen vectors
 _TRAINING = {
     "mixed_precision": "mixed_bfloat16",
