@@ -93,3 +93,14 @@ def test_an_added_token_with_a_gap_before_its_id_is_an_error(tmp_path):
     (tmp_path / "added_tokens.json").write_text('{"[E1]": 6001}')
     with pytest.raises(UserError, match="have the ids 6001; expected 6,000"):
         Tokenizer.from_file(tmp_path / "spiece.model")
+
+
+def test_a_vocabulary_with_counts_has_no_added_tokens(tmp_path):
+    """Tools write `token<TAB>count`; the original takes the first word of a line, and so does this library."""
+    plain, counted = tmp_path / "plain.txt", tmp_path / "counted.txt"
+    plain.write_text("\n".join(WORDS))
+    counts = (f"{token}\t{count % 3}" for count, token in enumerate(WORDS[5:]))
+    counted.write_text("\n".join([*WORDS[:5], *counts]))
+    text = "the functions, [a]"
+    expected = Tokenizer.from_file(plain).encode(text)
+    assert Tokenizer.from_file(counted).encode(text) == expected == [5, 6, 7, 12, 8, 13, 9]
