@@ -1,9 +1,12 @@
-r"""Folds and distills one teacher into many sizes with equal text: Tables 3 and 4 of the paper on a trained model.
+r"""Folds and distills a teacher on a GPU: Tables 3 and 4 of the paper on a trained model, and the published model.
 
-    python -m lab.fold --teacher=all-MiniLM-L6-v2 --data_dir=data --text_dir=work/fold --work_dir=work/sizes
+    python -m lab.fold --teacher=all-MiniLM-L6-v2 --data_dir=data --text_dir=work/fold --seeds=1,2,3
+    python -m lab.fold --teacher=all-MiniLM-L6-v2 --data_dir=data --text_dir=work/fold --sizes=128-all \
+        --rows=128 --learning_rate=3e-3 --train_minutes=2.3 --output_dir=runs/folded --results_file=runs/folded.json
 
---text_dir has train.txt and held_out.txt of `lab.fold.text`. Each size and seed is one entry of --results_file; a
-finished one is not repeated, and an interrupted one is continued, so the same command continues after a kill.
+Needs PyTorch beside the project (extra `peers`); without a GPU it is slow. --text_dir has train.txt and held_out.txt of
+`lab.fold.text`. A size is E, what is shared, the number of groups if it is not 1, and which layers start a group if it
+is not the middle one: 128-all, 128-all-3, 128-all-1-mean. Finished sizes and seeds are not repeated.
 """
 
 import csv
@@ -12,10 +15,7 @@ import datetime
 import itertools
 import json
 import pathlib
-import shutil
-import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -27,95 +27,80 @@ from lab import machine, real_weights
 EMBEDDING_SIZES, STRATEGIES = (64, 128, 256, 384), ("all", "attention", "ffn", "none")
 GROUPS = (2, 3, 6)
 DECIDING = (
-    "128-all",
-    "256-all",
-    "384-all",
-    "128-attention",
-    "128-ffn",
-    "128-none",
-    "384-none",
+    *("128-all", "256-all", "384-all", "128-attention", "128-ffn", "128-none", "384-none"),
     "128-all-3",
 )
+_LENGTH = 128  # of a row, and of the longest text
+_SHORTEST = 3  # tokens for which a row is kept open
 _SST2_EXAMPLES = 5_000  # of the training set, for the classifier of frozen vectors
-_TRAINING = {
-    "mixed_precision": "mixed_bfloat16",
-    "teacher_precision": "mixed_bfloat16",
-    "train_batch_size": 64,
-    "learning_rate": 7e-4,
-    "save_checkpoints_steps": 100,
-    "log_every_steps": 40,
-}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SizesSettings(Settings):
-    """The teacher, the data, and which sizes are run."""
+class FoldedSettings(Settings):
+    """The teacher, the data, and which sizes are trained for how long."""
 
     teacher: str = setting("", "Model to fold.", required=True, input_path=True)
     data_dir: str = setting("", "Folder with glue/.", required=True, input_path=True)
     text_dir: str = setting("", "Folder with train.txt and held_out.txt.", required=True)
-    work_dir: str = setting("runs/sizes", "Folder of models and runs.")
     results_file: str = setting("docs/results/data/fold_sizes.json", "JSON file of the results.")
-    num_train_steps: int = setting(240, "Steps of distillation, of 64 texts each.", minimum=20)
+    output_dir: str = setting("", "Folder that gets the model; of one size and seed.")
+    sizes: str = setting("", "Sizes such as 128-all; empty means all of the experiment.")
     seeds: str = setting("1", "Seeds, separated by commas.")
-    cells: str = setting(
-        "", "Sizes such as 128-all; empty means all, for later seeds the deciding."
-    )
+    num_train_steps: int = setting(1000, "Steps of distillation.", minimum=10)
+    train_minutes: float = setting(0.0, "Trains this long instead.", minimum=0)
+    rows: int = setting(32, "Rows of 128 tokens in a batch.", minimum=1)
+    learning_rate: float = setting(7e-4, "Peak of the learning rate.", minimum=0)
 
 
-def all_cells() -> list[str]:
-    """Names of all sizes, those that decide a claim first: E, what is shared, and groups if there are several."""
+def all_sizes() -> list[str]:
+    """Names of the sizes of the experiment, those that decide a claim first."""
     names = [f"{e}-{strategy}" for e, strategy in itertools.product(EMBEDDING_SIZES, STRATEGIES)]
     names += [f"128-all-{groups}" for groups in GROUPS]
     return sorted(names, key=lambda name: name not in DECIDING)
 
 
-def _chosen(settings: SizesSettings) -> Iterator[tuple[str, int]]:
-    """Sizes and seeds in the order of their runs."""
-    named = [name for name in settings.cells.split(",") if name]
-    for number, seed in enumerate(map(int, settings.seeds.split(","))):
-        yield from ((name, seed) for name in named or (DECIDING if number else all_cells()))
+def folded(weights: Any, name: str) -> Any:
+    """The initial values of a size."""
+    from albert_tf.formats import folding
 
-
-def _command(program: str, *arguments: str, **values: object) -> list[str]:
-    options = [f"--{name}={value}" for name, value in values.items()]
-    return [sys.executable, "-m", "albert_tf.command", program, *arguments, *options]
-
-
-def distilled(settings: SizesSettings, cell: str, seed: int) -> pathlib.Path:
-    """The run of a size, which is folded, and distilled until it is finished."""
-    embedding_size, strategy, *groups = cell.split("-")
-    folder = pathlib.Path(settings.work_dir) / cell
-    folded, run, text = folder / "folded", folder / f"seed_{seed}", pathlib.Path(settings.text_dir)
-    sizes = {"embedding_size": embedding_size, "share_parameters": strategy}
-    sizes["num_hidden_groups"] = (groups or ["1"])[0]
-    fold = _command("fold", settings.teacher, output_dir=folded, **sizes)
-    distill = _command(
-        "distill",
-        teacher=settings.teacher,
-        init_checkpoint=folded,
-        input_file=text / "train.txt",
-        eval_file=text / "held_out.txt",
-        output_dir=run,
-        seed=seed,
-        num_train_steps=settings.num_train_steps,
-        num_warmup_steps=settings.num_train_steps // 12,
-        eval_every_steps=settings.num_train_steps,
-        **_TRAINING,
+    embedding_size, strategy, *rest = name.split("-")
+    config = weights.config.replace(
+        embedding_size=int(embedding_size),
+        share_parameters=strategy,
+        num_hidden_groups=int(rest[0]) if rest else 1,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
     )
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / f"seed_{seed}.log").open("a") as log:
-        for command, result in (fold, folded / "config.json"), (distill, run / "results.json"):
-            if not result.exists():
-                subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, check=True)
-    return run
+    return folding.fold(weights, config, layers_from=rest[1] if rest[1:] else "middle")[0]
+
+
+def packed(texts: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Texts in rows, each in the fullest one that has room: token ids, and numbers of texts from 1, [X, L]."""
+    open_rows: list[list[int]] = [[] for _ in range(_LENGTH + 1)]  # by their room
+    rows: list[list[np.ndarray]] = []
+    for text in texts:
+        room = next((room for room in range(len(text), _LENGTH + 1) if open_rows[room]), _LENGTH)
+        if open_rows[room]:
+            row = open_rows[room].pop()
+        else:
+            row = len(rows)
+            rows.append([])
+        rows[row].append(text)
+        if room - len(text) >= _SHORTEST:
+            open_rows[room - len(text)].append(row)
+    ids, numbers = (np.zeros([len(rows), _LENGTH], np.int32) for _ in range(2))
+    for row, parts in enumerate(rows):
+        joined = np.concatenate(parts)
+        ids[row, : len(joined)] = joined
+        numbers[row, : len(joined)] = np.repeat(np.arange(len(parts)) + 1, list(map(len, parts)))
+    return ids, numbers
 
 
 class Tasks:
     """STS-B without training on it, and SST-2 by a linear classifier on frozen vectors."""
 
     def __init__(self, data_dir: str):
-        self._stsb = {"dev": real_weights.read_data(data_dir)["dev"]}
+        self._stsb = real_weights.read_data(data_dir)
         self._sst2 = [self._sentences(data_dir, f"{name}.tsv") for name in ("train", "dev")]
 
     @staticmethod
@@ -125,55 +110,92 @@ class Tasks:
             rows = list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))[1:]
         return [row[0] for row in rows[:_SST2_EXAMPLES]], [row[1] for row in rows[:_SST2_EXAMPLES]]
 
-    def scores(self, path: str) -> dict[str, float]:
-        """Spearman's correlation, and accuracy in percent."""
+    def scores(self, embed: real_weights.Embed) -> dict[str, float]:
+        """100 times Spearman's correlation, and accuracy in percent."""
         from sklearn.linear_model import LogisticRegression
 
-        from albert_tf import load_predictor
-
-        embed = load_predictor(path).embed
         (texts, labels), (dev_texts, dev_labels) = self._sst2
-        classifier = LogisticRegression(max_iter=1000, C=10).fit(np.asarray(embed(texts)), labels)
-        sst2 = classifier.score(np.asarray(embed(dev_texts)), dev_labels)
-        stsb = real_weights.scores(embed, self._stsb)["dev"]
-        return {"stsb": 100 * stsb, "sst2": 100 * sst2}
+        classifier = LogisticRegression(max_iter=1000, C=10).fit(embed(texts), labels)
+        found = {"sst2": 100 * classifier.score(embed(dev_texts), dev_labels)}
+        for name, score in real_weights.scores(embed, self._stsb).items():
+            found[f"stsb_{name}"] = round(100 * score, 3)
+        return found
 
 
-def main(settings: SizesSettings) -> None:
-    """Runs every size and seed that is not finished, and adds its numbers to the results."""
-    path, tasks = pathlib.Path(settings.results_file), Tasks(settings.data_dir)
+def main(settings: FoldedSettings) -> None:
+    """Trains every size and seed that is not finished, and adds its numbers to the results."""
+    import torch
+
+    from albert_tf.formats import pretrained
+    from albert_tf.text.tokenizer import Tokenizer
+    from lab.fold import in_torch
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    weights = pretrained.read_weights(settings.teacher)
+    tokenizer = Tokenizer.from_file(weights.vocabulary, **weights.cleaning)
+
+    def tokens(texts: Sequence[str]) -> list[np.ndarray]:
+        ends = [tokenizer.cls_id], [tokenizer.sep_id]
+        ids = tokenizer.encode_batch(list(texts))
+        return [np.concatenate([ends[0], one[: _LENGTH - 2], ends[1]]) for one in ids]
+
+    def rows(name: str) -> Any:
+        lines = pathlib.Path(settings.text_dir, name).read_text().split("\n")[:-1]
+        return in_torch.Rows.load(*packed(tokens(lines)), device)
+
+    tasks, text, held_out = Tasks(settings.data_dir), rows("train.txt"), rows("held_out.txt")
+    teacher = in_torch.Encoder(weights.config, weights.arrays, device, trained=False)
+    path = pathlib.Path(settings.results_file)
     content: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"runs": []}
-    content |= {"steps": settings.num_train_steps, "settings": _TRAINING}
     if "teacher" not in content:
-        content["teacher"] = tasks.scores(settings.teacher)
-    done = {(run["cell"], run["seed"]) for run in content["runs"]}
-    for cell, seed in _chosen(settings):
-        if (cell, seed) in done:
+        content["teacher"] = tasks.scores(lambda texts: teacher.embed(tokens(texts)))
+    done = {(run["size"], run["seed"]) for run in content["runs"]}
+    sizes = [name for name in settings.sizes.split(",") if name] or all_sizes()
+    for seed, size in itertools.product(map(int, settings.seeds.split(",")), sizes):
+        if (size, seed) in done:
             continue
-        folder = distilled(settings, cell, seed)
-        found = files.read_json(str(folder / "results.json"))
-        evaluation = found["eval"]
-        last = max(int(name[6:]) for name in evaluation if name.startswith("error_"))
+        initial = folded(weights, size)
+        student = in_torch.Encoder(initial.config, initial.arrays, device, trained=True)
+        steps = 10**6 if settings.train_minutes else settings.num_train_steps
+        run = in_torch.Distillation(student, teacher, text).run(
+            steps=steps,
+            rows=settings.rows,
+            rate=settings.learning_rate,
+            warmup=300 if settings.train_minutes else steps // 12,
+            seed=seed,
+            seconds=60 * settings.train_minutes,
+        )
+        found = in_torch.Distillation(student, teacher, held_out).evaluate()
         entry = {
-            "cell": cell,
+            "size": size,
             "seed": seed,
-            "parameters": found["num_parameters"],
-            "error": evaluation[f"error_{last}"],
-            "vector_cosine": evaluation["vector_cosine"],
-            **tasks.scores(str(folder)),
-            "seconds": found["seconds"],
-            "made": {
-                "date": f"{datetime.date.today()}",
-                "commit": machine.commit(".", short=True),
-                "processor": machine.processor_name(),
-            },
+            "parameters": sum(array.size for array in initial.arrays.values()),
+            "error": found[f"error_{student.config.num_hidden_layers}"],
+            **found,
+            **tasks.scores(lambda texts, student=student: student.embed(tokens(texts))),
+            **run,
+            "rows": settings.rows,
+            "learning_rate": settings.learning_rate,
+            "date": f"{datetime.date.today()}",
+            "commit": machine.commit(".", short=True),
+            "device": torch.cuda.get_device_name() if device == "cuda" else device,
         }
         content["runs"].append(entry)
         files.write_bytes(str(path), files.json_bytes(content))
-        print({name: entry[name] for name in ("cell", "seed", "error", "stsb", "sst2")}, flush=True)
-        for checkpoints in folder.glob("checkpoints"):
-            shutil.rmtree(checkpoints)
+        print({name: entry[name] for name in ("size", "seed", "error", "stsb_dev")}, flush=True)
+        if settings.output_dir:
+            arrays = {name: x.detach().cpu().numpy() for name, x in student.parameters.items()}
+            result = dataclasses.replace(initial, arrays={**initial.arrays, **arrays})
+            model, report = pretrained.build_model(result)
+            pretrained.save_pretrained(
+                model,
+                settings.output_dir,
+                "hf",
+                tokenizer,
+                task=dict(weights.task_settings),
+                untrained=report.initialized,
+            )
 
 
 if __name__ == "__main__":
-    flags.run(main, SizesSettings, description=__doc__)
+    flags.run(main, FoldedSettings, description=__doc__)

@@ -12,7 +12,7 @@ from lab.report import COLORS, new_figure, save
 
 RESULTS = pathlib.Path("docs/results")
 _METRICS = {
-    "stsb": ("STS-B dev", 1),
+    "stsb_dev": ("STS-B dev", 1),
     "sst2": ("SST-2, frozen", 1),
     "error": ("error, last layer", 3),
 }
@@ -24,7 +24,7 @@ def values_of(content: Mapping, metric: str) -> Values:
     found: Values = {}
     for run in content["runs"]:
         value = -run["error"] if metric == "error" else run[metric]
-        found.setdefault(run["cell"], {})[run["seed"]] = value
+        found.setdefault(run["size"], {})[run["seed"]] = value
     return found
 
 
@@ -66,14 +66,21 @@ def _mean(values: Mapping[int, float], digits: int) -> str:
 def size_table(content: Mapping) -> list[str]:
     """A row for each size: its parameters, and the mean of each metric over seeds."""
     by_metric = {metric: values_of(content, metric) for metric in _METRICS}
-    parameters = {run["cell"]: run["parameters"] for run in content["runs"]}
+    parameters = {run["size"]: run["parameters"] for run in content["runs"]}
     rows = []
     for cell in sorted(parameters, key=lambda cell: parameters[cell]):
         size, strategy, *groups = cell.split("-")
         scores = [_mean(by_metric[name][cell], digits) for name, (_, digits) in _METRICS.items()]
         millions = f"{parameters[cell] / 1e6:.1f} M"
         rows.append(
-            (size, strategy, *(groups or ["1"]), millions, *scores, len(by_metric["stsb"][cell]))
+            (
+                size,
+                strategy,
+                *(groups or ["1"]),
+                millions,
+                *scores,
+                len(by_metric["stsb_dev"][cell]),
+            )
         )
     titles = " | ".join(title for title, _ in _METRICS.values())
     return tables.table(f"E | shared | groups | parameters | {titles} | seeds", rows)
@@ -91,8 +98,8 @@ def verdict_table(content: Mapping) -> list[str]:
 
 def draw(content: Mapping) -> None:
     """Score against parameters, and error against E."""
-    scores, errors = values_of(content, "stsb"), values_of(content, "error")
-    parameters = {run["cell"]: run["parameters"] / 1e6 for run in content["runs"]}
+    scores, errors = values_of(content, "stsb_dev"), values_of(content, "error")
+    parameters = {run["size"]: run["parameters"] / 1e6 for run in content["runs"]}
     figure, ((score_axes, error_axes),) = new_figure(2, width=4.5, height=3.6)
     lines = {strategy: [f"{e}-{strategy}" for e in EMBEDDING_SIZES] for strategy in STRATEGIES}
     groups = {"all, groups, E 128": ["128-all", *(f"128-all-{n}" for n in (2, 3, 6))]}
@@ -105,13 +112,15 @@ def draw(content: Mapping) -> None:
             sizes = [int(cell.partition("-")[0]) for cell in known]
             means = [-statistics.fmean(errors[cell].values()) for cell in known]
             error_axes.plot(sizes, means, "o-", ms=4, color=color, label=name)
-    score_axes.axhline(content["teacher"]["stsb"], color="#444444", lw=1, ls="--", label="teacher")
+    score_axes.axhline(
+        content["teacher"]["stsb_dev"], color="#444444", lw=1, ls="--", label="teacher"
+    )
     score_axes.set(xlabel="million parameters", ylabel="STS-B dev", title="score by parameters")
     error_axes.set(
-        xlabel="E", ylabel="relative error, last layer", title="error by E", ylim=(0, None)
+        xlabel="E", ylabel="relative error, last layer", title="error by E", ylim=(0, 0.75)
     )
     score_axes.legend(fontsize=7)
-    error_axes.legend(fontsize=7, title="shared")
+    error_axes.legend(fontsize=7, title="shared", ncol=2, loc="upper right")
     save(figure, RESULTS / "fold_sizes.png")
 
 

@@ -160,13 +160,13 @@ def replica_sums(replicas: int) -> Iterator[None]:
         tf.distribute.ReplicaContext.all_reduce = original
 
 
-def lower(settings: CheckSettings, step: Step) -> tuple[bytes, str, int]:
+def lower(settings: CheckSettings, step: Step, device_type: str = "TPU") -> tuple[bytes, str, int]:
     """The program of a step as XLA receives it: serialized, as text with TensorFlow's graph; number of features."""
     import tensorflow as tf
 
     shapes = feature_shapes(settings, step)
     specs = [tf.TensorSpec(shape, dtype) for shape, dtype in shapes.values()]
-    with device.compiled_for("TPU"), replica_sums(step.replicas):
+    with device.compiled_for(device_type), replica_sums(step.replicas):
         function = make_program(settings, step)
         graph = function.get_concrete_function(*specs).graph.as_graph_def()
         lowered = function.experimental_get_compiler_ir(*specs)

@@ -1,0 +1,250 @@
+"""Distills folded models on a GPU, in PyTorch: the losses and the optimizer of `albert-tf distill`.
+
+Texts are packed in rows of L tokens, so all batches have one shape, and a step is one CUDA graph. Matrix products are
+bfloat16, the sums between them float32. Nothing here imports TensorFlow. Shape legend: `model/encoder.py`; R is the
+number of rows of a batch, X that of all rows, T the most texts of a row, Z the number of hidden states.
+"""
+
+import dataclasses
+import re
+import time
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from albert_tf.formats.folding import matched_layers
+from albert_tf.formats.weights import POOLER
+from albert_tf.model.config import AlbertConfig
+
+HIDDEN_WEIGHT, LAST_WEIGHT, VECTOR_WEIGHT = 0.5, 1.0, 2.0
+_BETAS, _EPSILON, _DECAY, _MOST_NORM = (0.9, 0.98), 1e-6, 0.01, 1.0
+_NOT_DECAYED = re.compile("LayerNorm|bias")
+_TABLES = "bert/embeddings/"
+_PROJECTION = "bert/encoder/embedding_hidden_mapping_in/"
+_STEPS_BETWEEN_CHECKS = 50  # of the time
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """Texts packed in rows: token ids [X, L], and for each token the number of its text in the row, from 1, or 0."""
+
+    ids: torch.Tensor
+    texts: torch.Tensor
+
+    @classmethod
+    def load(cls, ids: np.ndarray, texts: np.ndarray, device: str) -> "Rows":
+        """Rows on a device."""
+        both = (torch.from_numpy(array.astype(np.int32)).to(device) for array in (ids, texts))
+        return cls(*both)
+
+    def at(self, index: torch.Tensor) -> "Rows":
+        """The rows at these places, as int64."""
+        return Rows(*(one.index_select(0, index).long() for one in (self.ids, self.texts)))
+
+    @property
+    def places(self) -> torch.Tensor:
+        """The position of each token in its text."""
+        at = torch.arange(self.texts.shape[1], device=self.texts.device).expand_as(self.texts)
+        begins = torch.ones_like(self.texts, dtype=torch.bool)
+        begins[:, 1:] = self.texts[:, 1:] != self.texts[:, :-1]
+        return (at - torch.where(begins, at, 0).cummax(dim=1).values) * (self.texts > 0)
+
+
+class Encoder:
+    """A BERT or ALBERT with these float32 parameters, by their released names."""
+
+    def __init__(
+        self, config: AlbertConfig, arrays: Mapping[str, np.ndarray], device: str, *, trained: bool
+    ):
+        self.config = config
+        self.dtype = torch.bfloat16 if device == "cuda" else torch.float32
+        self.parameters = {
+            name: torch.tensor(array, dtype=torch.float32, device=device, requires_grad=trained)
+            for name, array in sorted(arrays.items())
+            if name not in POOLER and not name.startswith("cls/")
+        }
+
+    def _norm(self, x: torch.Tensor, name: str) -> torch.Tensor:
+        gamma, beta = (self.parameters[f"{name}/{part}"] for part in ("gamma", "beta"))
+        return functional.layer_norm(x, gamma.shape, gamma, beta, self.config.layer_norm_eps)
+
+    def _layer(self, *names: str) -> tuple[torch.Tensor, torch.Tensor]:
+        """The kernels and biases of dense layers with one input, side by side, as `linear` takes them."""
+        kernel, bias = (
+            torch.cat([self.parameters[f"{name}/{part}"] for name in names], dim=-1).to(self.dtype)
+            for part in ("kernel", "bias")
+        )
+        return kernel.t(), bias
+
+    def hidden_states(self, rows: Rows) -> list[torch.Tensor]:
+        """The input of the first layer and the output of each, [R, L, D] float32; texts do not see each other."""
+        config, texts, get = self.config, rows.texts, self.parameters.__getitem__
+        words, positions, types = (
+            get(f"{_TABLES}{name}_embeddings") for name in ("word", "position", "token_type")
+        )
+        x = functional.embedding(rows.ids, words) + types[0]
+        x = self._norm(x + functional.embedding(rows.places, positions), _TABLES + "LayerNorm")
+        if _PROJECTION + "kernel" in self.parameters:
+            x = x @ get(_PROJECTION + "kernel") + get(_PROJECTION + "bias")
+        same = texts[:, None, :, None] == texts[:, None, None, :]
+        mask = torch.zeros(same.shape, dtype=self.dtype, device=x.device)
+        mask = mask.masked_fill_(~same, -torch.inf).expand(-1, config.num_attention_heads, -1, -1)
+        states, layers = [x], {}
+        for number in range(config.num_hidden_layers):
+            groups = config.attention_group_of_layer(number), config.ffn_group_of_layer(number)
+            one, two = (f"bert/encoder/transformer/group_{g}/inner_group_0/" for g in groups)
+            attention, ffn = one + "attention_1/", two + "ffn_1/intermediate/"
+            if attention not in layers:
+                names = (f"{attention}self/{name}" for name in ("query", "key", "value"))
+                layers[attention] = self._layer(*names), self._layer(attention + "output/dense")
+            if ffn not in layers:
+                layers[ffn] = self._layer(ffn + "dense"), self._layer(ffn + "output/dense")
+            heads = functional.linear(x.to(self.dtype), *layers[attention][0]).chunk(3, dim=-1)
+            heads = (
+                part.unflatten(-1, (config.num_attention_heads, -1)).transpose(1, 2)
+                for part in heads
+            )
+            context = functional.scaled_dot_product_attention(*heads, attn_mask=mask)
+            context = functional.linear(context.transpose(1, 2).flatten(2), *layers[attention][1])
+            x = self._norm(x + context, one + "LayerNorm")
+            inner = functional.gelu(functional.linear(x.to(self.dtype), *layers[ffn][0]))
+            x = self._norm(x + functional.linear(inner, *layers[ffn][1]), two + "LayerNorm_1")
+            states.append(x)
+        return states
+
+    @torch.no_grad()
+    def embed(self, texts: list[np.ndarray], rows: int = 1024) -> np.ndarray:
+        """Mean vectors of length 1, [X, D], of texts as token ids."""
+        found = []
+        for start in range(0, len(texts), rows):
+            part = [torch.from_numpy(ids.astype(np.int64)) for ids in texts[start : start + rows]]
+            ids = torch.nn.utils.rnn.pad_sequence(part, batch_first=True)
+            ids = ids.to(next(iter(self.parameters.values())).device)
+            last = self.hidden_states(Rows(ids, (ids > 0).long()))[-1]
+            found.append(functional.normalize((last * (ids > 0)[:, :, None]).sum(1), dim=-1))
+        return torch.cat(found).cpu().numpy()
+
+
+class Distillation:
+    """A student, its teacher, and the text from which it learns."""
+
+    def __init__(self, student: Encoder, teacher: Encoder, text: Rows):
+        self.student, self.teacher, self.text = student, teacher, text
+        depths = student.config.num_hidden_layers, teacher.config.num_hidden_layers
+        self._matched = matched_layers(*depths)
+        self._numbers = torch.arange(1, int(text.texts.max()) + 1, device=text.ids.device)
+        self._variances = self._teacher_variances()
+
+    @torch.no_grad()
+    def _teacher_variances(self) -> list[float]:
+        rows = self.text.at(torch.arange(min(64, len(self.text.ids)), device=self.text.ids.device))
+        taken = [state[rows.texts > 0] for state in self.teacher.hidden_states(rows)]
+        found = [float((one - one.mean(0)).square().sum(-1).mean()) for one in taken]
+        return [found[layer] for layer in self._matched]
+
+    def sums(self, rows: Rows) -> tuple[torch.Tensor, ...]:
+        """Relative errors of hidden states [Z], cosines of mean vectors; the numbers of tokens and of texts."""
+        with torch.no_grad():
+            theirs = self.teacher.hidden_states(rows)
+        ours = self.student.hidden_states(rows)
+        is_token = (rows.texts > 0).float()
+        pairs = zip(ours, self._matched, self._variances, strict=True)
+        errors = [
+            ((own - theirs[layer]).square().sum(-1) * is_token).sum() / variance
+            for own, layer, variance in pairs
+        ]
+        in_text_RTL = (rows.texts[:, None, :] == self._numbers[:, None]).float()
+        vectors = in_text_RTL @ ours[-1], in_text_RTL @ theirs[-1]
+        is_text = in_text_RTL.any(-1).float()
+        cosines = functional.cosine_similarity(*vectors, dim=-1, eps=1e-12)
+        return torch.stack(errors), (cosines * is_text).sum(), is_token.sum(), is_text.sum()
+
+    def loss(self, rows: Rows) -> torch.Tensor:
+        """The loss of `tasks/distillation/task.py`."""
+        errors, cosines, tokens, texts = self.sums(rows)
+        hidden = HIDDEN_WEIGHT * errors[:-1].mean() + LAST_WEIGHT * errors[-1]
+        return hidden / tokens + VECTOR_WEIGHT * (1 - cosines / texts)
+
+    def run(
+        self, *, steps: int, rows: int, rate: float, warmup: int, seed: int, seconds: float = 0.0
+    ) -> dict[str, float]:
+        """Trains; if `seconds` are given, the rate falls to 0 in this time, and `steps` only bounds it."""
+        device, parameters = self.text.ids.device, self.student.parameters
+        is_gpu = device.type == "cuda"
+        groups = [
+            {
+                "params": [
+                    x for n, x in parameters.items() if bool(_NOT_DECAYED.search(n)) != decayed
+                ]
+            }
+            | {"weight_decay": _DECAY * decayed}
+            for decayed in (True, False)
+        ]
+        current, left = torch.zeros((), device=device), torch.ones((), device=device)
+        optimizer = torch.optim.AdamW(
+            groups, lr=current, betas=_BETAS, eps=_EPSILON, fused=True, capturable=is_gpu
+        )
+        generator = torch.Generator(device=device).manual_seed(seed)
+        per_epoch = len(self.text.ids) // rows
+        order = torch.empty(len(self.text.ids), dtype=torch.long, device=device)
+        step = torch.zeros((), dtype=torch.long, device=device)
+        offsets = torch.arange(rows, device=device)
+
+        def one_step() -> None:
+            index = order.index_select(0, (step % per_epoch) * rows + offsets)
+            for one in parameters.values():
+                one.grad = None
+            self.loss(self.text.at(index)).backward()
+            torch.nn.utils.clip_grad_norm_(parameters.values(), _MOST_NORM, foreach=True)
+            share = torch.minimum((step + 1) / warmup, torch.clamp(1 - step / steps, min=0.0))
+            current.copy_(rate * share * left)
+            optimizer.step()
+            step.add_(1)
+
+        done, replay = (3, _captured(one_step)) if is_gpu else (0, one_step)
+        begin = time.time()
+        while done < steps:
+            if done % per_epoch == 0 or done <= 3:
+                generator.manual_seed(seed + done // per_epoch)
+                order.copy_(torch.randperm(len(order), generator=generator, device=device))
+            replay()
+            done += 1
+            if seconds and done % _STEPS_BETWEEN_CHECKS == 0:
+                _wait(is_gpu)
+                left.fill_(max(0.0, 1 - (time.time() - begin) / seconds))
+                if time.time() - begin > seconds:
+                    break
+        _wait(is_gpu)
+        is_token = float((self.text.texts > 0).float().mean())
+        tokens = int(done * rows * self.text.ids.shape[1] * is_token)
+        return {"steps": done, "tokens": tokens, "seconds": round(time.time() - begin, 2)}
+
+    @torch.no_grad()
+    def evaluate(self, rows: int = 256) -> dict[str, float]:
+        """The errors and the cosine of an evaluation of `albert-tf distill`."""
+        parts = torch.arange(len(self.text.ids), device=self.text.ids.device).split(rows)
+        found = [self.sums(self.text.at(part)) for part in parts]
+        errors, cosines, tokens, texts = (sum(values) for values in zip(*found, strict=True))
+        named = {f"error_{layer}": float(error) for layer, error in enumerate(errors / tokens)}
+        return {"vector_cosine": float(cosines / texts), **named}
+
+
+def _captured(function: Callable[[], None]) -> Callable[[], None]:
+    """The function as a CUDA graph; three calls before that are real steps."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            function()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        function()
+    return graph.replay
+
+
+def _wait(is_gpu: bool) -> None:
+    if is_gpu:
+        torch.cuda.synchronize()
