@@ -59,6 +59,7 @@ class Encoder:
         self, config: AlbertConfig, arrays: Mapping[str, np.ndarray], device: str, *, trained: bool
     ):
         self.config = config
+        self._approximation = {"gelu": "tanh", "gelu_exact": "none"}[config.hidden_act]
         self.dtype = torch.bfloat16 if device == "cuda" else torch.float32
         self.parameters = {
             name: torch.tensor(array, dtype=torch.float32, device=device, requires_grad=trained)
@@ -109,7 +110,8 @@ class Encoder:
             context = functional.scaled_dot_product_attention(*heads, attn_mask=mask)
             context = functional.linear(context.transpose(1, 2).flatten(2), *layers[attention][1])
             x = self._norm(x + context, one + "LayerNorm")
-            inner = functional.gelu(functional.linear(x.to(self.dtype), *layers[ffn][0]))
+            inner = functional.linear(x.to(self.dtype), *layers[ffn][0])
+            inner = functional.gelu(inner, approximate=self._approximation)
             x = self._norm(x + functional.linear(inner, *layers[ffn][1]), two + "LayerNorm_1")
             states.append(x)
         return states

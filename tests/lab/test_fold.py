@@ -1,0 +1,59 @@
+"""Distillation in PyTorch computes what `albert-tf distill` computes, of texts that are packed in rows."""
+
+import numpy as np
+import pytest
+
+from albert_tf.formats import pretrained
+from albert_tf.formats.weights import Weights
+from albert_tf.model.heads import AlbertForPreTraining
+from lab.fold.__main__ import folded, packed
+from tests.helpers import TINY
+
+LENGTHS = (61, 128, 5, 67, 40)
+
+
+@pytest.fixture
+def texts():
+    rng = np.random.default_rng(0)
+    return [rng.integers(4, TINY.vocab_size, length) for length in LENGTHS]
+
+
+def test_each_text_is_whole_in_the_fullest_row_with_room(texts):
+    ids, numbers = packed(texts)
+    rows = [[0, 2], [1], [3, 4]]
+    for row, members in enumerate(rows):
+        for number, text in enumerate(members, start=1):
+            np.testing.assert_array_equal(ids[row, numbers[row] == number], texts[text])
+    assert ids.shape == numbers.shape == (3, 128)
+    assert np.count_nonzero(numbers) == sum(LENGTHS)
+
+
+@pytest.mark.parametrize("size", ["4-attention", "4-ffn", "20-all-2"])
+def test_hidden_states_of_packed_rows_are_those_of_single_texts(texts, size, eager):
+    pytest.importorskip("torch")
+    from lab.fold import in_torch
+
+    config = TINY.replace(
+        hidden_act="gelu_exact",
+        num_hidden_layers=4,
+        share_parameters="none",
+        embedding_size=TINY.hidden_size,
+        max_position_embeddings=130,
+        initializer_range=0.2,
+    )
+    teacher = AlbertForPreTraining(config, seed=3)
+    arrays = {name: value.numpy() for name, value in teacher.named_variables().items()}
+    weights = folded(Weights("teacher", teacher.config, arrays), size)
+    model, _ = pretrained.build_model(weights)
+    rows = in_torch.Rows.load(*packed(texts), "cpu")
+    encoder = in_torch.Encoder(weights.config, weights.arrays, "cpu", trained=True)
+    found = [state.detach().numpy() for state in encoder.hidden_states(rows)]
+    for row, number, text in ((0, 2, texts[2]), (2, 1, texts[3]), (1, 1, texts[1])):
+        states = model.encoder({"input_ids": text[None]}, output_hidden_states=True)
+        for ours, theirs in zip(found, states["hidden_states"], strict=True):
+            ours = ours[row][rows.texts[row].numpy() == number]
+            np.testing.assert_allclose(ours, theirs[0].numpy(), atol=1e-5)
+    own = in_torch.Encoder(weights.config, weights.arrays, "cpu", trained=False)
+    one = in_torch.Distillation(encoder, own, rows)
+    loss = one.loss(rows.at(one.text.ids.new_tensor([0, 2]))).detach()
+    assert float(loss) == pytest.approx(0, abs=1e-5)
