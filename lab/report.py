@@ -481,7 +481,6 @@ _BENCHMARK_COLUMNS = {
     "tokens_of_example": "tokens of an example",
     "text_bytes_a_second": "bytes of text/s",
     "bytes_a_second": "bytes/s",
-    "limit": "operations/s of the products alone",
 }
 
 

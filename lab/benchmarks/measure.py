@@ -7,7 +7,6 @@ memory, compiled functions or threads of another one, and a failure or a hang af
 import contextlib
 import dataclasses
 import gc
-import hashlib
 import json
 import os
 import pathlib
@@ -52,15 +51,6 @@ class BenchSettings(Settings):
     work_dir: str = setting(
         "build/benchmarks", "Folder of corpora, records and models; later runs use them again."
     )
-    text_file: str = setting(
-        "",
-        "Corpus, one sentence per line and a blank line between documents: files, globs or folders, separated by"
-        " commas; empty makes one with data_prep.sample_corpus.",
-        input_path=True,
-    )
-    spm_model_file: str = setting(
-        "", "SentencePiece model; empty trains one on the corpus.", input_path=True
-    )
     only: str = setting(
         "", "Measurements to make, by name or beginning of the name, separated by commas."
     )
@@ -74,10 +64,8 @@ class BenchSettings(Settings):
 
     @property
     def work(self) -> pathlib.Path:
-        """The folder of the data; each corpus and vocabulary has its own."""
-        made_from = json.dumps([self.quick, self.text_file, self.spm_model_file]).encode()
-        name = ("quick-" if self.quick else "full-") + hashlib.sha256(made_from).hexdigest()[:8]
-        return pathlib.Path(self.work_dir).resolve() / name
+        """The folder of the data."""
+        return pathlib.Path(self.work_dir).resolve() / ("quick" if self.quick else "full")
 
     @property
     def seconds(self) -> float:
@@ -96,7 +84,7 @@ class Measurement:
 
     name: str  # in results and for --only; its parts are separated by dots
     function: Callable[[BenchSettings], Values]
-    inputs: tuple[str, ...] = ()  # names of data that must exist before (`inputs.py`)
+    inputs: Callable[[BenchSettings], Any] | None = None  # makes its data before (`inputs.py`)
     in_quick: bool = False  # whether it is part of --quick
     limit_seconds: float = 240.0  # time after which its process is killed
 
@@ -111,30 +99,17 @@ def repeated(
     warm_up: int = 1,
     least: int = 3,
     most: int = 200,
-    beside: Callable[[], Any] | None = None,
 ) -> Values:
-    """Times a call after `warm_up` others, until the seconds are over, but from `least` to `most` times.
-
-    The call `beside` is timed after each repeat: a change of the machine's speed then affects both. Returns
-    `statistics_of` the repeats; in it, `beside` has those of the other call.
-    """
+    """Times a call after `warm_up` others, until the seconds are over, but from `least` to `most` times."""
     for _ in range(warm_up):
         call()
     gc.collect()
     samples: list[float] = []
-    samples_beside: list[float] = []
     while len(samples) < least or (sum(samples) < seconds and len(samples) < most):
-        samples.append(_seconds_of(call))
-        if beside:
-            samples_beside.append(_seconds_of(beside))
-    timing = statistics_of(samples)
-    return {**timing, "beside": statistics_of(samples_beside)} if beside else timing
-
-
-def _seconds_of(call: Callable[[], Any]) -> float:
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
+        start = time.perf_counter()
+        call()
+        samples.append(time.perf_counter() - start)
+    return statistics_of(samples)
 
 
 def statistics_of(samples: Sequence[float]) -> Values:
@@ -164,7 +139,7 @@ def children_seconds() -> float:
 
 
 def in_process(name: str, settings: BenchSettings, limit_seconds: float) -> Values:
-    """Makes a measurement, or an input of measurements, in a new process, which is killed after a time.
+    """Makes a measurement in a new process, which is killed after a time.
 
     Returns:
       `status` ("done", "failed" or "over its time"); if it failed, `reason`, the last line that it printed; `values`,

@@ -10,7 +10,7 @@ import sys
 
 from albert_tf.core import files
 from albert_tf.core.errors import UserError
-from lab.benchmarks import inputs, measure, preparation, training_step
+from lab.benchmarks import measure, preparation, training_step
 from lab.benchmarks.measure import Measurement
 
 MEASUREMENTS: tuple[Measurement, ...] = (
@@ -20,15 +20,11 @@ MEASUREMENTS: tuple[Measurement, ...] = (
 )
 
 
-def find(name: str) -> Measurement:
-    """The measurement, or the data for measurements, with a given name."""
-    return {each.name: each for each in (*MEASUREMENTS, *inputs.INPUTS)}[name]
-
-
 def main(name: str, settings: str, result_file: str) -> None:
     """Calls the function of a measurement, and writes its values and the peak memory of this process."""
+    found = next(each for each in MEASUREMENTS if each.name == name)
     try:
-        values = find(name).function(measure.BenchSettings(**json.loads(settings)))
+        values = found.function(measure.BenchSettings(**json.loads(settings)))
     except UserError as error:  # the report quotes this line as the reason
         sys.exit(str(error))
     result = {"values": values, "peak_bytes": measure.peak_bytes()}

@@ -9,7 +9,6 @@ import datetime
 import importlib.metadata
 import json
 import os
-import pathlib
 import platform
 import time
 from typing import Any
@@ -36,21 +35,27 @@ def main(settings: BenchSettings) -> None:
     if settings.list:
         print("\n".join(measurement.name for measurement in chosen))
         return
-    folder = ResultsFolder(settings)
+    content = about(settings)
+    name = content["date"] + "-quick" * settings.quick
+    folder = settings.output_dir or f"lab/benchmarks/results/{name}"
+    path = os.path.join(folder, RESULTS_FILE)
+    if os.path.exists(path):
+        raise UserError(f"{path}: holds results; give another --output_dir")
     start = time.monotonic()
     for number, measurement in enumerate(chosen, 1):
         print(f"[{number}/{len(chosen)}] {measurement.name}", end=" ", flush=True)
         seconds_left = settings.run_seconds - (time.monotonic() - start)
         result = _measured(measurement, settings, seconds_left)
-        folder.put(measurement.name, result)
+        content["measurements"][measurement.name] = result
+        files.write_bytes(path, f"{json.dumps(content, indent=1)}\n".encode())
         spent = result.get("process_seconds", 0.0)
         print(f"{result['status']}, {spent:.0f} s {result.get('reason', '')}".strip(), flush=True)
     # Imported here, so that this process is still small while others are measured.
     from lab.report import benchmark_table
 
-    lines = benchmark_table(files.read_json(str(folder.path / RESULTS_FILE)))
-    files.write_bytes(str(folder.path / "table.md"), ("\n".join(lines) + "\n").encode())
-    print(f"{folder.path}/table.md: {time.monotonic() - start:.0f} s")
+    page = "\n".join(benchmark_table(content)) + "\n"
+    files.write_bytes(os.path.join(folder, "table.md"), page.encode())
+    print(f"{folder}/table.md: {time.monotonic() - start:.0f} s")
 
 
 def choose(settings: BenchSettings) -> list[Measurement]:
@@ -71,54 +76,26 @@ def _measured(
     """The result of a measurement, or the reason why there is none."""
     if seconds_left <= 0:
         return {"status": "not run", "reason": "the time was over (--max_minutes)"}
-    for name in measurement.inputs:
-        made = make_input(registry.find(name), settings)
-        if made["status"] != "done":
-            return {"status": "failed", "reason": f"{name}: {made['reason']}"}
+    try:
+        if measurement.inputs:
+            measurement.inputs(settings)
+    except UserError as error:
+        return {"status": "failed", "reason": str(error)}
     limit_seconds = min(measurement.limit_seconds, seconds_left)
     return measure.in_process(measurement.name, settings, limit_seconds)
 
 
-class ResultsFolder:
-    """The folder of the results; its results.json contains the results so far."""
-
-    def __init__(self, settings: BenchSettings):
-        today = datetime.date.today().isoformat()
-        name = f"{today}-quick" if settings.quick else today
-        self.path = pathlib.Path(settings.output_dir or f"lab/benchmarks/results/{name}")
-        self._file = self.path / RESULTS_FILE
-        if self._file.exists():
-            raise UserError(f"{self._file}: holds results; give another --output_dir")
-        self._values: dict[str, Any] = {
-            "date": today,
-            "machine": machine(),
-            "versions": versions(),
-            "commit": commit("."),
-            "environment": measure.ENVIRONMENT,
-            "settings": settings.to_dict(),
-            "measurements": {},
-        }
-
-    def put(self, name: str, result: dict[str, Any]) -> None:
-        """Stores the result of a measurement."""
-        self._values["measurements"][name] = result
-        files.write_bytes(str(self._file), f"{json.dumps(self._values, indent=1)}\n".encode())
-
-
-def make_input(needed: Measurement, settings: BenchSettings) -> dict[str, Any]:
-    """Makes data for measurements, and the data that it is made from, unless it exists."""
-    done = settings.work / f"{needed.name}.done"
-    if done.exists():
-        return json.loads(done.read_text())
-    for name in needed.inputs:
-        made = make_input(registry.find(name), settings)
-        if made["status"] != "done":
-            return made
-    print(f"({needed.name})", end=" ", flush=True)
-    result = measure.in_process(needed.name, settings, needed.limit_seconds)
-    if result["status"] == "done":
-        files.write_bytes(str(done), json.dumps(result).encode())
-    return result
+def about(settings: BenchSettings) -> dict[str, Any]:
+    """What is written besides the measurements."""
+    return {
+        "date": datetime.date.today().isoformat(),
+        "machine": machine(),
+        "versions": versions(),
+        "commit": commit("."),
+        "environment": measure.ENVIRONMENT,
+        "settings": settings.to_dict(),
+        "measurements": {},
+    }
 
 
 def machine() -> dict[str, Any]:

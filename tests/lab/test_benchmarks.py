@@ -8,18 +8,7 @@ from albert_tf.tasks.pretraining.settings import PretrainingConfig
 from albert_tf.tasks.pretraining.task import PretrainingTask
 from albert_tf.training.settings import OptimizerConfig, RunConfig
 from lab.benchmarks import training_step
-from lab.benchmarks.training_step import Step
-from tests.helpers import BATCH, TINY, pretrain_here
-
-SIZES = {name: value for name, value in TINY.to_dict().items() if isinstance(value, int)}
-
-
-def test_operations_of_a_step_by_hand():
-    step = Step("ours", batch=6, length=11, changes=tuple(SIZES.items()))
-    # B 6, L 11, P 2 (15 % of 11), E 7, D 20, F 19, V 101, 3 layers.
-    layer = 4 * 20 * 20 + 2 * 20 * 19 + 2 * 11 * 20
-    products = 6 * 11 * (3 * layer + 7 * 20) + 6 * 2 * (20 * 7 + 7 * 101) + 6 * (20 * 20 + 20 * 2)
-    assert step.flops == 6 * products
+from tests.helpers import BATCH, pretrain_here
 
 
 @pytest.mark.slow
