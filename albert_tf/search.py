@@ -47,6 +47,7 @@ def main(settings: SearchSettings) -> None:
         settings.corpus,
         texts,
         places,
+        place="row" if settings.text_column else "line",
         top_k=settings.top_k,
         reranker=reranker,
         rerank_top=settings.rerank_top,

@@ -596,3 +596,9 @@ def test_names_of_answers_never_replace_those_of_the_user():
     }
     content = answer_tables.answer_table("x.jsonl", pandas.DataFrame({"a": [1]}), [{"a": 2.5}])
     assert json.loads(content) == {"a": 1, "predicted_a": 2.5}
+
+
+def test_an_empty_context_has_no_answer(finished):
+    predictor = predictors.load_predictor(finished("squad1.1").folder)
+    (answer,) = predictor.predict([{"question": "Who?", "context": ""}])
+    assert answer == {"answer": "", "probability": 0.0, "start": 0, "end": 0}

@@ -24,7 +24,7 @@ _TEXTS_AT_A_TIME = 2048
 class Search(Predictor):
     """Answers a query with the texts of a corpus whose vectors are nearest, by their cosine.
 
-    The vectors are kept beside the file `corpus`; `places` are the texts' lines or rows in it. A `reranker`, which
+    The vectors are kept beside the file `corpus`; `places` are the texts' places in it, and `place` names them. A `reranker`, which
     scores pairs of query and text, orders the best `rerank_top` texts again.
     """
 
@@ -38,6 +38,7 @@ class Search(Predictor):
         texts: Sequence[str],
         places: Sequence[int],
         *,
+        place: str = "line",
         top_k: int = 10,
         reranker: Predictor | None = None,
         rerank_top: int = 50,
@@ -49,7 +50,7 @@ class Search(Predictor):
         super().__init__(
             embedder.model, embedder.tokenizer, embedder.task_settings, 1, compute=embedder.compute
         )
-        self._embedder, self._texts, self._places = embedder, texts, places
+        self._embedder, self._texts, self._places, self._place = embedder, texts, places, place
         self._top_k, self._reranker, self._rerank_top = top_k, reranker, rerank_top
         self._vectors = _kept(f"{corpus}.{model_hash(embedder)[:16]}.vectors", embedder, texts)
 
@@ -60,14 +61,14 @@ class Search(Predictor):
         return text
 
     def answers(self, examples):
-        """See `Predictor`: `query`, and `results` with `score`, `line` and `text`, the best first."""
+        """See `Predictor`: `query`, and `results` with `score`, `line` (or `row`) and `text`, the best first."""
         number = self._rerank_top if self._reranker else self._top_k
         queries = unit_length(self._embedder.embed(examples))
         answers = []
         nearby = nearest(queries, self._vectors, number)
         for query, rows, scores in zip(examples, *nearby, strict=True):
             found: list[dict[str, Any]] = [
-                {"score": float(score), "line": self._places[row], "text": self._texts[row]}
+                {"score": float(score), self._place: self._places[row], "text": self._texts[row]}
                 for row, score in zip(rows, scores, strict=True)
             ]
             if self._reranker:

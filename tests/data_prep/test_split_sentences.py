@@ -252,10 +252,11 @@ def test_keeps_what_a_person_would_keep(tmp_path, name, layout):
                 "彼は笑った。",
             ],
         ),
+        ("de", ["Im 19. Jahrhundert, am 3. Mai.", "Das war im Jahr 1990.", "Danach kam Paul."]),
         ("ar", ["ذهب د. أحمد إلى السوق.", "قال أ. د. محمود نعم.", "انظر ص. 15 من الكتاب."]),
     ],
 )
-def test_quotations_and_abbreviations_go_on(language, expected):
+def test_quotations_abbreviations_and_ordinals_go_on(language, expected):
     text = ("" if language == "ja" else " ").join(expected)
     assert sentences.split_paragraph(text, language=language) == expected
 

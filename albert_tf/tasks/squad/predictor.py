@@ -58,7 +58,7 @@ class SpanPredictor(Predictor):
         answers: list[Answer] = [
             {
                 "answer": best.text,
-                "probability": best.probability,
+                "probability": best.probability if best.text else 0.0,  # an empty context
                 "start": best.start_char,
                 "end": best.end_char,
             }

@@ -150,7 +150,7 @@ def test_the_program_answers_lines(folder, corpus, monkeypatch, capsys):
     own = {"text_column": "text", "input_format": "json"}
     search.main(search.SearchSettings(model=str(folder), corpus=str(table), **own))
     first, second = map(json.loads, capsys.readouterr().out.splitlines()[-2:])
-    assert first["results"][0]["text"] == "a dog" and first["results"][0]["line"] == 2
+    assert first["results"][0]["text"] == "a dog" and first["results"][0]["row"] == 2
     assert second["id"] == 7 and len(second["results"]) == 2
 
 
