@@ -43,7 +43,22 @@ _EDGES = _compiled(r"^[\p{P}\s]+|(?r)[\p{P}\s]+$")
 _IGNORED = _compiled(r"[\s\p{Cf}]+")
 _IN_CAPITALS = _compiled(r"[IVXLCDM]+\.|(?:[\p{Lu}\p{N}\p{P}--\p{QMark}]+ ?){2,}\.")
 # Languages that write ordinals as "19.", and such a number of a day, month or century.
-_WITH_ORDINALS = "bs cs da de et fi fo hr hu is lv mk nb nn no sk sl sr tr".split()
+_WITH_ORDINALS = (
+    "bs",
+    "cs",
+    "da",
+    "de",
+    "et",
+    "fi",
+    "hr",
+    "hu",
+    "is",
+    "lv",
+    "no",
+    "sk",
+    "sl",
+    "tr",
+)
 _ORDINAL = _compiled(r"(?r)(?<![\p{L}\p{N}.,:-])\d{1,2}\.\Z")
 _ARABIC_LETTER = _compiled(r"(?r)(?<![\p{L}\p{M}])\p{Arabic}\.\Z")
 _HIRAGANA = _compiled(r"\p{Hiragana}")
@@ -128,9 +143,9 @@ def _cuts(text: str, language: str) -> Iterator[int]:
         # Single letters are abbreviations in Arabic, and a Japanese quotation goes on with a particle: 「…。」と.
         if _ARABIC_LETTER.search(unquoted[max(0, last - 2) : last + 1]):
             continue
-        if language in _WITH_ORDINALS and after.isalpha():
-            if _ORDINAL.search(unquoted[max(0, last - 3) : last + 1]):
-                continue
+        is_ordinal = after.isalpha() and _ORDINAL.search(unquoted[max(0, last - 3) : last + 1])
+        if is_ordinal and language in _WITH_ORDINALS:
+            continue
         is_closed = between and all(unicodedata.category(mark) in ("Pe", "Pf") for mark in between)
         if is_closed and _HIRAGANA.match(after):
             continue

@@ -24,8 +24,8 @@ _TEXTS_AT_A_TIME = 2048
 class Search(Predictor):
     """Answers a query with the texts of a corpus whose vectors are nearest, by their cosine.
 
-    The vectors are kept beside the file `corpus`; `places` are the texts' places in it, and `place` names them. A `reranker`, which
-    scores pairs of query and text, orders the best `rerank_top` texts again.
+    The vectors are kept beside the file `corpus`; `places` are the texts' places in it, and `place` names them. A
+    `reranker`, which scores pairs of query and text, orders the best `rerank_top` texts again.
     """
 
     expects = "a query"
