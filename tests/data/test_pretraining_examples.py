@@ -101,23 +101,7 @@ def test_the_first_token_opens_a_word_whatever_it_is():
     assert offsets.tolist() == [0, 2, 3]
 
 
-def test_without_whole_words_each_token_is_one():
-    ids = np.array([CLS, 600, 10, 11, SEP], np.int32)
-    _, offsets = find_words(ids, rule(do_whole_word_mask=False))
-    assert offsets.tolist() == [0, 1, 2, 3]
-
-
 # --- Masks: extreme rates.
-
-
-@pytest.mark.parametrize(
-    "length, probability, wanted",
-    [(10, 0.25, 2), (30, 0.15, 4), (10, 0.35, 4), (3, 0.01, 1), (512, 0.15, 77), (512, 0.5, 77)],
-)
-def test_number_of_predictions_rounds_halves_to_even_and_has_bounds(length, probability, wanted):
-    ids = sequence(*words_of_lengths([1] * (length - 2)))
-    _, positions, _ = mask(ids, rule(masked_lm_prob=probability), SEED)
-    assert len(positions) == wanted
 
 
 def test_a_word_that_exceeds_the_number_is_left_alone():

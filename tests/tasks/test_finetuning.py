@@ -23,8 +23,6 @@ from tests.helpers import (
     fine_tuning_settings,
     lines,
     make_task,
-    run_until_logged,
-    weights,
 )
 
 TASKS = ["mrpc", "stsb", "tsv", "labels", "squad1.1", "squad2.0", "race", "tagging"]
@@ -272,25 +270,6 @@ def test_the_best_checkpoint_becomes_the_model(finished, tmp_path):
     again = evaluate_here(run.runner, *run.flags, *mode, f"--output_dir={folder}")
     # A correlation near 0.
     assert again["eval"] == pytest.approx(results["last"], rel=1e-4, abs=5e-5)
-
-
-@pytest.mark.slow
-def test_a_killed_run_is_continued_bit_for_bit(finished, tmp_path):
-    task = "squad1.1"  # whose run was made in graphs (conftest.py)
-    run, folder = finished(task), tmp_path / "run"
-    run_until_logged(folder, 4, f"run_{run.runner}.py", *run.flags)
-    assert 4 <= len(lines(folder / "metrics.jsonl")) < 12, "the kill came too late"
-    results = fine_tune_here(run.runner, *run.flags, f"--output_dir={folder}")
-    assert results["steps_in_this_process"] < 12
-    assert results["eval"] == run.results["eval"]
-    assert lines(folder / "metrics.jsonl") == lines(run.folder / "metrics.jsonl")
-    assert evaluations(folder) == evaluations(run.folder)
-    for name, value in weights(run.folder).items():
-        np.testing.assert_array_equal(weights(folder)[name], value, err_msg=name)
-    for name in sorted(FILES[task]):
-        if not name.endswith(".npz"):
-            before = (run.folder / "predictions" / name).read_bytes()
-            assert (folder / "predictions" / name).read_bytes() == before, name
 
 
 @pytest.mark.parametrize("task", ["stsb", "labels", "squad1.1", "squad2.0", "race", "tagging"])

@@ -112,21 +112,6 @@ def test_the_vocabulary_of_the_start_goes_along(pretrain, eager, tmp_path):
     assert written.read_bytes() == (tmp_path / "start" / "spiece.model").read_bytes()
 
 
-@pytest.mark.slow
-def test_evaluation_does_not_depend_on_the_batch(finished_run, eager, records_file, tmp_path):
-    results = []
-    for size in (4, 60):
-        evaluated = helpers.pretrain_here(
-            f"--init_checkpoint={finished_run}",
-            f"--eval_file={records_file}",
-            f"--output_dir={tmp_path / f'eval-{size}'}",
-            *("--do_train=false", f"--eval_batch_size={size}", "--max_eval_steps=0"),
-        )
-        results.append(evaluated["eval"])
-    assert results[1] == pytest.approx(results[0], rel=1e-5)
-    assert results[0]["masked_lm_loss"] > 1
-
-
 def test_a_part_moves_by_its_factor_and_not_at_all_if_it_is_frozen(pretrain, eager, monkeypatch):
     monkeypatch.setattr(optimizers, "MAX_GRADIENT_NORM", 0)
     flags = ["--optimizer=adamw", "--num_warmup_steps=0"]

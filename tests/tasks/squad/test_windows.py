@@ -1,4 +1,4 @@
-"""Windows of SQuAD: by hand, and against a restatement of the original's alignment."""
+"""Windows of SQuAD: by hand, by naive search, and the numbers of the original's for its real files."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from albert_tf.core.errors import UserError
 from albert_tf.tasks import sequences
 from albert_tf.tasks.squad.questions import SquadQuestion, read_squad
 from albert_tf.tasks.squad.windows import WindowSettings, make_windows
-from albert_tf.text.tokenizer import Tokenizer, clean_text
+from albert_tf.text.tokenizer import Tokenizer
 from tests.text.texts import CHINESE_LINES, write_vocabulary
 
 
@@ -166,68 +166,6 @@ def test_settings_without_room(words):
         WindowSettings(words, 67, 128, 64)
 
 
-# --- The original's alignment ---
-
-
-def common_characters(text, joined):
-    """From characters of the text to those of the joined pieces, by the longest common subsequence of the original."""
-    cleaned = [clean_text(f"x{char}x", do_lower_case=True)[1:-1] for char in text]
-    lengths = np.zeros((len(text) + 1, len(joined) + 1), np.int32)
-    for row, char in enumerate(cleaned, start=1):
-        for column, other in enumerate(joined, start=1):
-            best = max(lengths[row - 1, column], lengths[row, column - 1])
-            lengths[row, column] = max(best, lengths[row - 1, column - 1] + (char == other))
-    found = {}
-    row, column = len(text), len(joined)
-    while row and column:
-        if lengths[row, column] == lengths[row - 1, column]:
-            row -= 1
-        elif lengths[row, column] == lengths[row, column - 1]:
-            column -= 1
-        else:
-            row, column = row - 1, column - 1
-            found[row] = column
-    return found
-
-
-def pieces_of_answer_by_alignment(tokenizer, context, answer, start):
-    """First and last piece of an answer whose first and last characters are in both."""
-    of_char = []
-    joined = ""
-    for index, id in enumerate(tokenizer.encode(context)):
-        piece = tokenizer.id_to_token(id).replace("▁", " ")
-        joined += piece
-        of_char += [index] * len(piece)
-    found = common_characters(context, joined)
-    return of_char[found[start]], of_char[found[start + len(answer) - 1]]
-
-
-ALIGNED = [
-    "The cat sat on the mat; the dog (far away) ran home, then slept.",
-    "In 1,999 naïve Ｃafés, 12, were  closed\tat noon...",
-    " Österreich a\u0301 and a zero\u200bwidth; the the the end",
-]
-
-
-@pytest.mark.parametrize("context", ALIGNED)
-def test_every_span_equals_alignment(characters, context):
-    rng = np.random.default_rng(0)
-    compared = 0
-    for start, end in np.sort(rng.integers(0, len(context), (40, 2)), axis=1):
-        answer = context[start : end + 1]
-        # What the first and the last character are is clear: letters and digits of their own.
-        if not (answer[0].isascii() and answer[0].isalnum()):
-            continue
-        if not (answer[-1].isascii() and answer[-1].isalnum()):
-            continue
-        table = windows_of(characters, question(context, answer, int(start)), max_seq_length=128)
-        first, last = pieces_of_answer_by_alignment(characters, context, answer, start)
-        offset = len(characters.encode("who sat")[:7]) + 2
-        assert labels(table) == [[first + offset, last + offset, 0]], answer
-        compared += 1
-    assert compared > 10
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "version", "num_windows", "num_with_answer", "num_exact"),
@@ -266,7 +204,14 @@ def wordpiece(tmp_path_factory):
     return Tokenizer.from_file(write_vocabulary(tmp_path_factory.mktemp("words") / "vocab.txt"))
 
 
-@pytest.mark.parametrize("context", [*CHINESE_LINES, "  ".join([*CHINESE_LINES, *ALIGNED])])
+ENGLISH_LINES = [
+    "The cat sat on the mat; the dog (far away) ran home, then slept.",
+    "In 1,999 naïve Ｃafés, 12, were  closed\tat noon...",
+    " Österreich a\u0301 and a zero\u200bwidth; the the the end",
+]
+
+
+@pytest.mark.parametrize("context", [*CHINESE_LINES, "  ".join([*CHINESE_LINES, *ENGLISH_LINES])])
 def test_every_run_of_wordpiece_tokens_can_be_an_answer(wordpiece, context):
     """Its text is the substring that the label says, in whichever window."""
     _, spans = wordpiece.encode_with_offsets(context)
