@@ -197,7 +197,7 @@ class Workspace:
         paths = {part: os.path.join(folder, f"{part}.json") for part in ("train", "dev")}
         with locked(folder):
             if not os.path.exists(paths["dev"]):
-                _cut_by_article(dev, folder)
+                cut_by_article(dev, folder)
         return {"train_file": paths["train"], "eval_file": paths["dev"]}
 
 
@@ -214,7 +214,8 @@ def _cut_by_document(sources: Sequence[str], paths: Mapping[str, str]) -> None:
         files.write_bytes(path, text.encode())
 
 
-def _cut_by_article(source: str, folder: str) -> None:
+def cut_by_article(source: str, folder: str) -> None:
+    """Cuts a file of SQuAD into train.json, three quarters of the articles, and dev.json."""
     values = files.read_json(source)
     cut = len(values["data"]) * 3 // 4
     parts = {"train.json": values["data"][:cut], "dev.json": values["data"][cut:]}

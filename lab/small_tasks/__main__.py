@@ -1,18 +1,18 @@
-r"""Fine-tunes a model on small tasks with several seeds, and, for comparison, random weights.
+"""Fine-tunes a model on small tasks with several seeds, and, for comparison, random weights.
 
     python -m lab.small_tasks --model=runs/mine --data_dir=data --output_dir=small --num_runs=5
-    python -m lab.small_tasks --model=runs/zh --data_dir=data --output_dir=small_zh --random \
-        --tasks=chinese --learning_rate=1e-4,MSRA=5e-3
+    python -m lab.small_tasks --model=runs/zh --data_dir=data --output_dir=small_zh --random --tasks=chinese
 
 After each task it writes results.json and table.md to --output_dir. A finished run is not repeated, and an
 interrupted one is continued, so the same command continues after a kill. If a run fails, the others are still made.
 
 --data_dir contains glue/ (parts of large tasks in glue_partial/), squad/{train,dev}-v1.1.json, race/,
 tagging/{wnut17,msra_zh}/{train,dev}.conll, chinese/ and packages/ (from demo.py), as far as the tasks need
-them. Without SQuAD's training file, its development file is split by article.
+them. Without SQuAD's training file, its development file is cut by article.
 """
 
 import dataclasses
+import itertools
 import json
 import multiprocessing
 import pathlib
@@ -28,10 +28,8 @@ from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings, setting
 from lab.machine import commit, processor_name
 from lab.report import small_tasks_table
-from lab.small_tasks import data
-from lab.small_tasks.tasks import GROUPS, TASKS, chosen
+from lab.small_tasks.tasks import GROUPS, TASKS, facts_of_model
 
-_PER_TASK = "One value for all tasks, TASK=VALUE for one, or several of these separated by commas"
 _ROOT = pathlib.Path(__file__).parents[2]
 
 
@@ -53,144 +51,69 @@ class SmallTasksSettings(Settings):
     num_runs: int = setting(3, "Number of seeds.", minimum=1)
     seed: int = setting(1, "The first seed.", minimum=0)
     random: bool = setting(False, "Whether to train also from random weights.")
-    learning_rate: str = setting(
-        "",
-        f"Peak learning rate. {_PER_TASK}; a value for all leaves out tasks of entities, whose default is 5e-3 with"
-        " LAMB. Other tasks have the default of their program.",
-    )
-    optimizer: str = setting("", f"Optimizer. {_PER_TASK}; see --learning_rate.")
-    num_train_epochs: str = setting("", f"Number of epochs. {_PER_TASK}.")
-    max_seq_length: str = setting("", f"Maximum number of tokens. {_PER_TASK}.")
-    train_batch_size: int = setting(32, "Examples in a step.", minimum=1)
     program_flags: str = setting(
-        "",
-        'Further flags of all programs, as "--mixed_precision=mixed_bfloat16 --num_train_steps=20".',
+        "", 'Further flags of all programs, as "--learning_rate=1e-4 --num_train_epochs=5".'
     )
 
     def __post_init__(self):
         super().__post_init__()
+        if unknown := [name for name in self.chosen if name not in TASKS]:
+            known = ", ".join([*GROUPS, *TASKS])
+            self.refuse("tasks", f"names {unknown[0]!r}; known are {known}")
+
+    @property
+    def chosen(self) -> list[str]:
+        """The names in --tasks, where a group means all of its tasks."""
+        names = [GROUPS.get(name, [name]) for name in self.tasks.split(",")]
+        return list(dict.fromkeys(itertools.chain.from_iterable(names)))
+
+
+def fine_tune(
+    settings: SmallTasksSettings, folder: pathlib.Path, name: str, start: Mapping, most: int
+) -> None:
+    """Makes the runs of a task in a folder, or completes them; the program's output is in log.txt.
+
+    `start` has the flags of the initial weights, and `most` is their maximum number of tokens.
+
+    Raises:
+      UserError: data is missing, the program fails, or the folder has runs with other flags.
+    """
+    task = TASKS[name]
+    paths = task.files(pathlib.Path(settings.data_dir).resolve(), folder / "data")
+    length = min(task.max_seq_length, most)
+    flags = {
+        flag: int(value * length) if isinstance(value, float) else value
+        for flag, value in task.flags.items()
+    }
+    # A single run would be written to the folder itself.
+    one = {"output_dir": folder / f"seed_{settings.seed}"}
+    several = {"output_dir": folder, "num_runs": settings.num_runs}
+    values = {
+        **flags,
+        **paths,
+        **start,
+        "max_seq_length": length,
+        "num_train_epochs": task.num_train_epochs,
+        "eval_batch_size": 128,
+        "seed": settings.seed,
+        **(several if settings.num_runs > 1 else one),
+    }
+    command = [task.program, *(f"--{flag}={value}" for flag, value in values.items())]
+    command += shlex.split(settings.program_flags)
+    print(f"$ python {shlex.join(command)}", flush=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    log = folder / "log.txt"
+    with log.open("a") as output:
+        options = {"cwd": _ROOT, "stdout": output, "stderr": subprocess.STDOUT}
+        process = subprocess.Popen([sys.executable, *command], **options)
         try:
-            names = chosen(self.tasks)
-        except KeyError as error:
-            self.refuse("tasks", f"names {error}; known are {', '.join([*GROUPS, *TASKS])}")
-        for flag in ("learning_rate", "optimizer", "num_train_epochs", "max_seq_length"):
-            for name in _by_task(getattr(self, flag)).keys() - {"", *names}:
-                self.refuse(flag, f"has a value for {name!r}, which is not in --tasks")
-        for length in _by_task(self.max_seq_length).values():
-            if not length.isdecimal():
-                self.refuse("max_seq_length", f"must have whole numbers, got {length!r}")
-
-    def value(self, flag: str, name: str, default: object, *, for_all: bool = True) -> str:
-        """The value of a flag for a task; `for_all` says whether a value for all tasks is also for this one."""
-        values = _by_task(getattr(self, flag))
-        return values.get(name) or (for_all and values.get("")) or str(default or "")
-
-
-def _by_task(text: str) -> dict[str, str]:
-    """The values of a flag by task; "" is the value for all tasks."""
-    pairs = (item.strip().rpartition("=") for item in text.split(",") if item.strip())
-    return {name: value for name, _, value in pairs}
-
-
-# --- Runs ---
-
-
-class Runs:
-    """The runs of a model in --output_dir."""
-
-    def __init__(self, settings: SmallTasksSettings):
-        self._settings = settings
-        self._folder = pathlib.Path(settings.output_dir).resolve()
-        path = self._folder / "model.json"
-        self._about: dict[str, Any] = files.read_json(str(path)) if path.exists() else {}
-        if settings.model and self._about.get("model") != settings.model:
-            # In another process, so that TensorFlow takes no memory in this one while others train.
-            with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-                self._about = pool.submit(data.facts_of_model, settings.model).result()
-            files.write_bytes(str(path), json.dumps(self._about).encode())
-            config = json.dumps(self._about["config"], indent=1).encode()
-            files.write_bytes(str(self._folder / "random.json"), config)
-
-    def fine_tune(self, name: str, kind: str, data: Mapping[str, str]) -> None:
-        """Makes the runs of a task that are not finished, from the model or, if `kind` is "random", random weights.
-
-        Raises:
-          UserError: the program fails, or the folder has runs with other flags.
-        """
-        task, folder = TASKS[name], self._folder / "runs" / name / kind
-        values = self._flags(name, kind, data)
-        first, number = self._settings.seed, self._settings.num_runs
-        seeds = [folder / f"seed_{seed}" for seed in range(first, first + number)]
-        self._check(folder, [task.program, *_as_flags(values), self._settings.program_flags])
-        if not all((seed / "results.json").exists() for seed in seeds):
-            # A single run would be written to the folder itself.
-            several = {"output_dir": folder, "num_runs": number, "seed": first}
-            single = {"output_dir": seeds[0], "seed": first}
-            self._run(task.program, {**values, **(several if number > 1 else single)}, folder)
-
-    def _flags(self, name: str, kind: str, data: Mapping[str, str]) -> dict[str, object]:
-        """The flags of a task's program, without seeds and output folder."""
-        task, settings = TASKS[name], self._settings
-        most = min(task.max_seq_length, self._about["config"]["max_position_embeddings"])
-        length = int(settings.value("max_seq_length", name, most))
-        of_all = not task.optimizer
-        values: dict[str, object] = {
-            **task.flags,
-            **data,
-            **self._start(kind),
-            "max_seq_length": length,
-            **{flag: int(share * length) for flag, share in task.shares.items()},
-            "learning_rate": settings.value(
-                "learning_rate", name, task.learning_rate, for_all=of_all
-            ),
-            "optimizer": settings.value("optimizer", name, task.optimizer, for_all=of_all),
-            "num_train_epochs": settings.value("num_train_epochs", name, task.epochs),
-            "train_batch_size": settings.train_batch_size,
-            "eval_batch_size": 128,
-        }
-        return {flag: value for flag, value in values.items() if value != ""}
-
-    def _start(self, kind: str) -> dict[str, object]:
-        if kind == "model":
-            return {"init_checkpoint": self._settings.model}
-        vocabulary = self._about["vocabulary"]
-        flag = "vocab_file" if vocabulary.endswith(".txt") else "spm_model_file"
-        start = {"albert_config_file": self._folder / "random.json", flag: vocabulary}
-        cleaning = ("do_lower_case", "keep_accents")
-        return {**start, **{name: str(self._about[name]).lower() for name in cleaning}}
-
-    def _check(self, folder: pathlib.Path, command: list[str]) -> None:
-        """Records the command of a folder; it must be the same when the runs are continued."""
-        path = folder / "command.json"
-        content = {"command": command}
-        if path.exists() and files.read_json(str(path)) != content:
-            raise UserError(
-                f"{folder}: has runs with other flags ({path.name}); choose another --output_dir"
-            )
-        files.write_bytes(str(path), json.dumps(content, indent=1).encode())
-
-    def _run(self, program: str, values: Mapping[str, object], folder: pathlib.Path) -> None:
-        """Runs a program; its output is in log.txt."""
-        command = [program, *_as_flags(values)]
-        command += shlex.split(self._settings.program_flags)
-        print(f"$ python {shlex.join(command)}", flush=True)
-        log = folder / "log.txt"
-        with log.open("a") as output:
-            process = subprocess.Popen(
-                [sys.executable, *command], cwd=_ROOT, stdout=output, stderr=subprocess.STDOUT
-            )
-            try:
-                process.wait()
-            finally:
-                process.terminate()  # it then writes a checkpoint
-                process.wait()
-        if process.returncode:
-            lines = log.read_text(errors="replace").strip().splitlines() or [""]
-            raise UserError(f"{program} failed: {lines[-1][:300]} ({log})")
-
-
-def _as_flags(values: Mapping[str, object]) -> list[str]:
-    return [f"--{name}={value}" for name, value in values.items()]
+            process.wait()
+        finally:
+            process.terminate()  # it then writes a checkpoint
+            process.wait()
+    if process.returncode:
+        lines = log.read_text(errors="replace").strip().splitlines() or [""]
+        raise UserError(f"{task.program} failed: {lines[-1][:300]} ({log})")
 
 
 def write(folder: pathlib.Path, about: Mapping[str, Any]) -> list[str]:
@@ -214,20 +137,24 @@ def write(folder: pathlib.Path, about: Mapping[str, Any]) -> list[str]:
 
 
 def main(settings: SmallTasksSettings) -> None:
-    """Makes all runs and baselines, and writes the results after each."""
-    folder = pathlib.Path(settings.output_dir).resolve()
-    data_dir, model = pathlib.Path(settings.data_dir).resolve(), settings.model
-    if model and ":" not in model:  # not a name on the hub
+    """Makes all runs, and writes the results after each task."""
+    folder, model = pathlib.Path(settings.output_dir).resolve(), settings.model
+    if ":" not in model:  # not a name on the hub
         model = str(pathlib.Path(model).resolve())
-    runs = Runs(dataclasses.replace(settings, model=model))
-    kinds = ["model", "random"][: 1 + settings.random]
+    # In another process, so that TensorFlow takes no memory in this one while others train.
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        facts = pool.submit(facts_of_model, model).result()
+    starts = {"model": {"init_checkpoint": model}}
+    if settings.random:
+        config_file = folder / "random.json"
+        files.write_bytes(str(config_file), json.dumps(facts["config"], indent=1).encode())
+        starts["random"] = {"albert_config_file": config_file, **facts["flags"]}
     about = {"model": model, "commit": commit("."), "processor": processor_name()}
-    failed = []
-    for name in chosen(settings.tasks):
+    most, failed = facts["config"]["max_position_embeddings"], []
+    for name in settings.chosen:
         try:
-            paths = TASKS[name].files(data_dir, folder / "data" / name)
-            for kind in kinds:
-                runs.fine_tune(name, kind, paths)
+            for kind, start in starts.items():
+                fine_tune(settings, folder / "runs" / name / kind, name, start, most)
         except UserError as error:
             failed.append(f"{name}: {error}")
             print(f"FAILED {failed[-1]}", file=sys.stderr, flush=True)
