@@ -16,7 +16,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import psutil
@@ -100,7 +100,11 @@ def repeated(
     least: int = 3,
     most: int = 200,
 ) -> Values:
-    """Times a call after `warm_up` others, until the seconds are over, but from `least` to `most` times."""
+    """Times a call after `warm_up` others, until the seconds are over, but from `least` to `most` times.
+
+    Returns:
+      `median`, `min`, `max`, `repeats` (their number) and the `samples` themselves.
+    """
     for _ in range(warm_up):
         call()
     gc.collect()
@@ -109,17 +113,12 @@ def repeated(
         start = time.perf_counter()
         call()
         samples.append(time.perf_counter() - start)
-    return statistics_of(samples)
-
-
-def statistics_of(samples: Sequence[float]) -> Values:
-    """`median`, `min`, `max`, `repeats` (their number) and the `samples` themselves."""
     return {
         "median": statistics.median(samples),
         "min": min(samples),
         "max": max(samples),
         "repeats": len(samples),
-        "samples": list(samples),
+        "samples": samples,
     }
 
 
@@ -127,12 +126,6 @@ def peak_bytes() -> int:
     """The largest resident memory so far of this process."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else 1024 * peak
-
-
-def children_seconds() -> float:
-    """Seconds of processor time of all finished processes that this one started."""
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime
 
 
 # --- Outside the process of a measurement ---
@@ -153,17 +146,17 @@ def in_process(name: str, settings: BenchSettings, limit_seconds: float) -> Valu
     arguments = [name, json.dumps(settings.to_dict()), str(answer)]
     command = [sys.executable, "-m", "lab.benchmarks.registry", *arguments]
     kept = {name: os.environ[name] for name in os.environ.keys() - {*_DROPPED_VARIABLES}}
-    start = time.monotonic()
-    with open(log, "w") as file, load_of_others() as others:
+    start, before = time.monotonic(), _seconds_of_others()
+    with open(log, "w") as file:
         options = {"env": kept | ENVIRONMENT, "stderr": subprocess.STDOUT}
         process = subprocess.Popen(command, stdout=file, start_new_session=True, **options)
         is_over = not _ended(process, limit_seconds)
-    elapsed = time.monotonic() - start
+    elapsed, others = time.monotonic() - start, _seconds_of_others() - before
     measured = json.loads(answer.read_text()) if answer.exists() else {}
     result = {
         "status": "done" if measured and not process.returncode else "failed",
         "process_seconds": elapsed,
-        "others": others[0],
+        "others": max(0.0, others / (elapsed * (os.cpu_count() or 1))),
         **measured,
     }
     if is_over:
@@ -187,20 +180,10 @@ def _ended(process: subprocess.Popen, limit_seconds: float) -> bool:
         process.wait()
 
 
-@contextlib.contextmanager
-def load_of_others() -> Iterator[list[float]]:
-    """Yields a list whose element is at the end the share of the processors that other programs used meanwhile."""
-    own_seconds = lambda: time.process_time() + children_seconds()  # noqa: E731
-    busy, own, start, others = _busy_seconds(), own_seconds(), time.monotonic(), [0.0]
-    try:
-        yield others
-    finally:
-        spent = _busy_seconds() - busy - (own_seconds() - own)
-        others[0] = max(0.0, spent / ((time.monotonic() - start) * (os.cpu_count() or 1)))
-
-
-def _busy_seconds() -> float:
-    """Seconds of processor time used so far by all programs, and by other machines on the same hardware."""
+def _seconds_of_others() -> float:
+    """Seconds of processor time used so far by other programs, and by other machines on the same hardware."""
     not_busy = ("idle", "iowait", "guest", "guest_nice")  # a guest's time is also in "user"
     times = psutil.cpu_times()._asdict()
-    return sum(seconds for kind, seconds in times.items() if kind not in not_busy)
+    busy = sum(seconds for kind, seconds in times.items() if kind not in not_busy)
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)  # those that have finished
+    return busy - time.process_time() - children.ru_utime - children.ru_stime

@@ -79,7 +79,7 @@ def fine_tune(
       UserError: data is missing, the program fails, or the folder has runs with other flags.
     """
     task = TASKS[name]
-    paths = task.files(pathlib.Path(settings.data_dir).resolve(), folder / "data")
+    paths = task.files(pathlib.Path(settings.data_dir).resolve(), folder.parent / "data")
     length = min(task.max_seq_length, most)
     flags = {
         flag: int(value * length) if isinstance(value, float) else value
