@@ -122,42 +122,50 @@ class Tasks:
         return found
 
 
-def main(settings: FoldedSettings) -> None:
-    """Trains every size and seed that is not finished, and adds its numbers to the results."""
-    import torch
+class Program:
+    """The teacher, the text and the tasks, on the device."""
 
-    from albert_tf.formats import pretrained
-    from albert_tf.text.tokenizer import Tokenizer
-    from lab.fold import in_torch
+    def __init__(self, settings: FoldedSettings):
+        import torch
 
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    weights = pretrained.read_weights(settings.teacher)
-    tokenizer = Tokenizer.from_file(weights.vocabulary, **weights.cleaning)
+        from albert_tf.formats import pretrained
+        from albert_tf.text.tokenizer import Tokenizer
+        from lab.fold import in_torch
 
-    def tokens(texts: Sequence[str]) -> list[np.ndarray]:
-        ends = [tokenizer.cls_id], [tokenizer.sep_id]
-        ids = tokenizer.encode_batch(list(texts))
+        self._settings, self._weights = settings, pretrained.read_weights(settings.teacher)
+        self._tokenizer = Tokenizer.from_file(self._weights.vocabulary, **self._weights.cleaning)
+        self._device = "cuda" if torch.cuda.is_available() else "cpu"
+        self._device_name = torch.cuda.get_device_name() if self._device == "cuda" else "cpu"
+        self._tasks = Tasks(settings.data_dir)
+        self._text, self._held_out = map(self._rows, ("train.txt", "held_out.txt"))
+        self._teacher = in_torch.Encoder(
+            self._weights.config, self._weights.arrays, self._device, trained=False
+        )
+
+    def _tokens(self, texts: Sequence[str]) -> list[np.ndarray]:
+        ends = [self._tokenizer.cls_id], [self._tokenizer.sep_id]
+        ids = self._tokenizer.encode_batch(list(texts))
         return [np.concatenate([ends[0], one[: _LENGTH - 2], ends[1]]) for one in ids]
 
-    def rows(name: str) -> Any:
-        lines = pathlib.Path(settings.text_dir, name).read_text().split("\n")[:-1]
-        return in_torch.Rows.load(*packed(tokens(lines)), device)
+    def _rows(self, name: str) -> Any:
+        from lab.fold import in_torch
 
-    tasks, text, held_out = Tasks(settings.data_dir), rows("train.txt"), rows("held_out.txt")
-    teacher = in_torch.Encoder(weights.config, weights.arrays, device, trained=False)
-    path = pathlib.Path(settings.results_file)
-    content: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"runs": []}
-    if "teacher" not in content:
-        content["teacher"] = tasks.scores(lambda texts: teacher.embed(tokens(texts)))
-    done = {(run["size"], run["seed"]) for run in content["runs"]}
-    sizes = [name for name in settings.sizes.split(",") if name] or all_sizes()
-    for seed, size in itertools.product(map(int, settings.seeds.split(",")), sizes):
-        if (size, seed) in done:
-            continue
-        initial = folded(weights, size)
-        student = in_torch.Encoder(initial.config, initial.arrays, device, trained=True)
+        lines = pathlib.Path(self._settings.text_dir, name).read_text().split("\n")[:-1]
+        return in_torch.Rows.load(*packed(self._tokens(lines)), self._device)
+
+    def scores(self, encoder: Any = None) -> dict[str, float]:
+        """Those of a student, or of the teacher."""
+        one = encoder or self._teacher
+        return self._tasks.scores(lambda texts: one.embed(self._tokens(texts)))
+
+    def trained(self, size: str, seed: int) -> dict[str, Any]:
+        """What is recorded of a size, which is trained and, if --output_dir is given, written."""
+        from lab.fold import in_torch
+
+        settings, initial = self._settings, folded(self._weights, size)
+        student = in_torch.Encoder(initial.config, initial.arrays, self._device, trained=True)
         steps = 10**6 if settings.train_minutes else settings.num_train_steps
-        run = in_torch.Distillation(student, teacher, text).run(
+        run = in_torch.Distillation(student, self._teacher, self._text).run(
             steps=steps,
             rows=settings.rows,
             rate=settings.learning_rate,
@@ -165,36 +173,51 @@ def main(settings: FoldedSettings) -> None:
             seed=seed,
             seconds=60 * settings.train_minutes,
         )
-        found = in_torch.Distillation(student, teacher, held_out).evaluate()
-        entry = {
+        if settings.output_dir:
+            self._write(initial, student)
+        found = in_torch.Distillation(student, self._teacher, self._held_out).evaluate()
+        return {
             "size": size,
             "seed": seed,
             "parameters": sum(array.size for array in initial.arrays.values()),
             "error": found[f"error_{student.config.num_hidden_layers}"],
             **found,
-            **tasks.scores(lambda texts, student=student: student.embed(tokens(texts))),
+            **self.scores(student),
             **run,
             "rows": settings.rows,
             "learning_rate": settings.learning_rate,
             "date": f"{datetime.date.today()}",
             "commit": machine.commit(".", short=True),
-            "device": torch.cuda.get_device_name() if device == "cuda" else device,
+            "device": self._device_name,
         }
-        content["runs"].append(entry)
-        files.write_bytes(str(path), files.json_bytes(content))
-        print({name: entry[name] for name in ("size", "seed", "error", "stsb_dev")}, flush=True)
-        if settings.output_dir:
-            arrays = {name: x.detach().cpu().numpy() for name, x in student.parameters.items()}
-            result = dataclasses.replace(initial, arrays={**initial.arrays, **arrays})
-            model, report = pretrained.build_model(result)
-            pretrained.save_pretrained(
-                model,
-                settings.output_dir,
-                "hf",
-                tokenizer,
-                task=dict(weights.task_settings),
-                untrained=report.initialized,
-            )
+
+    def _write(self, initial: Any, student: Any) -> None:
+        from albert_tf.formats import pretrained
+
+        arrays = {name: x.detach().cpu().numpy() for name, x in student.parameters.items()}
+        result = dataclasses.replace(initial, arrays={**initial.arrays, **arrays})
+        model, report = pretrained.build_model(result)
+        options = {"task": dict(initial.task_settings), "untrained": report.initialized}
+        pretrained.save_pretrained(
+            model, self._settings.output_dir, "hf", self._tokenizer, **options
+        )
+
+
+def main(settings: FoldedSettings) -> None:
+    """Trains every size and seed that is not finished, and adds its numbers to the results."""
+    program, path = Program(settings), pathlib.Path(settings.results_file)
+    content: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"runs": []}
+    if "teacher" not in content:
+        content["teacher"] = program.scores()
+    done = {(run["size"], run["seed"]) for run in content["runs"]}
+    sizes = [name for name in settings.sizes.split(",") if name] or all_sizes()
+    for seed, size in itertools.product(map(int, settings.seeds.split(",")), sizes):
+        if (size, seed) not in done:
+            entry = program.trained(size, seed)
+            content["runs"].append(entry)
+            files.write_bytes(str(path), files.json_bytes(content))
+            shown = ("size", "seed", "error", "stsb_dev")
+            print({name: entry[name] for name in shown}, flush=True)
 
 
 if __name__ == "__main__":
