@@ -79,8 +79,9 @@ def browser(profile: str) -> Iterator[Browser]:
     (to_read, to_write), (from_read, from_write) = os.pipe(), os.pipe()
 
     def connect() -> None:
-        os.dup2(to_read, 3, inheritable=True)
-        os.dup2(from_write, 4, inheritable=True)
+        for fd, number in ((to_read, 3), (from_write, 4)):
+            os.dup2(fd, number)
+            os.set_inheritable(number, True)  # dup2 does not, if they are the same
 
     flags = ("--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe")
     assert PROGRAM
