@@ -1,8 +1,9 @@
 r"""Folds and distills a teacher on a GPU: Tables 3 and 4 of the paper on a trained model, and the published model.
 
     python -m lab.fold --teacher=all-MiniLM-L6-v2 --data_dir=data --text_dir=work/fold --seeds=1,2,3
-    python -m lab.fold --teacher=all-MiniLM-L6-v2 --data_dir=data --text_dir=work/fold --sizes=128-all \
-        --rows=128 --learning_rate=3e-3 --train_minutes=2.3 --output_dir=runs/folded --results_file=runs/folded.json
+    python -m lab.fold --teacher=all-MiniLM-L6-v2 --data_dir=data --text_dir=work/fold --sizes=128-all-3 \
+        --rows=128 --learning_rate=3e-3 --hidden_weight=1.5 --relation_weight=0.3 --train_minutes=1.33 \
+        --output_dir=runs/folded --results_file=runs/folded.json
 
 Needs PyTorch beside the project (extra `peers`); without a GPU it is slow. --text_dir has train.txt and held_out.txt of
 `lab.fold.text`. A size is E, what is shared, the number of groups if it is not 1, and which layers start a group if it
@@ -50,6 +51,8 @@ class FoldedSettings(Settings):
     train_minutes: float = setting(0.0, "Trains this long instead.", minimum=0)
     rows: int = setting(32, "Rows of 128 tokens in a batch.", minimum=1)
     learning_rate: float = setting(7e-4, "Peak of the learning rate.", minimum=0)
+    hidden_weight: float = setting(0.5, "Weight of the inner layers.", minimum=0)
+    relation_weight: float = setting(0.0, "Weight of attention's relations.", minimum=0)
 
 
 def all_sizes() -> list[str]:
@@ -165,7 +168,9 @@ class Program:
         settings, initial = self._settings, folded(self._weights, size)
         student = in_torch.Encoder(initial.config, initial.arrays, self._device, trained=True)
         steps = 10**6 if settings.train_minutes else settings.num_train_steps
-        run = in_torch.Distillation(student, self._teacher, self._text).run(
+        weights = {"hidden_weight": settings.hidden_weight}
+        weights["relation_weight"] = settings.relation_weight
+        run = in_torch.Distillation(student, self._teacher, self._text, **weights).run(
             steps=steps,
             rows=settings.rows,
             rate=settings.learning_rate,
@@ -184,6 +189,7 @@ class Program:
             **found,
             **self.scores(student),
             **run,
+            **weights,
             "rows": settings.rows,
             "learning_rate": settings.learning_rate,
             "date": f"{datetime.date.today()}",

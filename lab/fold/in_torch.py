@@ -18,7 +18,7 @@ from albert_tf.formats.folding import matched_layers
 from albert_tf.formats.weights import POOLER
 from albert_tf.model.config import AlbertConfig
 
-HIDDEN_WEIGHT, LAST_WEIGHT, VECTOR_WEIGHT = 0.5, 1.0, 2.0
+_VECTOR_WEIGHT = 2.0
 _BETAS, _EPSILON, _DECAY, _MOST_NORM = (0.9, 0.98), 1e-6, 0.01, 1.0
 _NOT_DECAYED = re.compile("LayerNorm|bias")
 _TABLES = "bert/embeddings/"
@@ -81,6 +81,10 @@ class Encoder:
 
     def hidden_states(self, rows: Rows) -> list[torch.Tensor]:
         """The input of the first layer and the output of each, [R, L, D] float32; texts do not see each other."""
+        return self.outputs(rows)[0]
+
+    def outputs(self, rows: Rows) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        """Hidden states, and the queries, keys and values of the last layer, [R, N, L, H]."""
         config, texts, get = self.config, rows.texts, self.parameters.__getitem__
         words, positions, types = (
             get(f"{_TABLES}{name}_embeddings") for name in ("word", "position", "token_type")
@@ -92,7 +96,7 @@ class Encoder:
         same = texts[:, None, :, None] == texts[:, None, None, :]
         mask = torch.zeros(same.shape, dtype=self.dtype, device=x.device)
         mask = mask.masked_fill_(~same, -torch.inf).expand(-1, config.num_attention_heads, -1, -1)
-        states, layers = [x], {}
+        states, heads, layers = [x], [], {}
         for number in range(config.num_hidden_layers):
             groups = config.attention_group_of_layer(number), config.ffn_group_of_layer(number)
             one, two = (f"bert/encoder/transformer/group_{g}/inner_group_0/" for g in groups)
@@ -103,10 +107,10 @@ class Encoder:
             if ffn not in layers:
                 layers[ffn] = self._layer(ffn + "dense"), self._layer(ffn + "output/dense")
             heads = functional.linear(x.to(self.dtype), *layers[attention][0]).chunk(3, dim=-1)
-            heads = (
+            heads = [
                 part.unflatten(-1, (config.num_attention_heads, -1)).transpose(1, 2)
                 for part in heads
-            )
+            ]
             context = functional.scaled_dot_product_attention(*heads, attn_mask=mask)
             context = functional.linear(context.transpose(1, 2).flatten(2), *layers[attention][1])
             x = self._norm(x + context, one + "LayerNorm")
@@ -114,7 +118,7 @@ class Encoder:
             inner = functional.gelu(inner, approximate=self._approximation)
             x = self._norm(x + functional.linear(inner, *layers[ffn][1]), two + "LayerNorm_1")
             states.append(x)
-        return states
+        return states, heads
 
     @torch.no_grad()
     def embed(self, texts: list[np.ndarray], rows: int = 1024) -> np.ndarray:
@@ -132,8 +136,17 @@ class Encoder:
 class Distillation:
     """A student, its teacher, and the text from which it learns."""
 
-    def __init__(self, student: Encoder, teacher: Encoder, text: Rows):
+    def __init__(
+        self,
+        student: Encoder,
+        teacher: Encoder,
+        text: Rows,
+        *,
+        hidden_weight: float = 0.5,
+        relation_weight: float = 0.0,
+    ):
         self.student, self.teacher, self.text = student, teacher, text
+        self._hidden_weight, self._relation_weight = hidden_weight, relation_weight
         depths = student.config.num_hidden_layers, teacher.config.num_hidden_layers
         self._matched = matched_layers(*depths)
         self._numbers = torch.arange(1, int(text.texts.max()) + 1, device=text.ids.device)
@@ -147,10 +160,10 @@ class Distillation:
         return [found[layer] for layer in self._matched]
 
     def sums(self, rows: Rows) -> tuple[torch.Tensor, ...]:
-        """Relative errors of hidden states [Z], cosines of mean vectors; the numbers of tokens and of texts."""
+        """Relative errors of hidden states [Z], cosines of mean vectors, divergence of relations; tokens, texts."""
         with torch.no_grad():
-            theirs = self.teacher.hidden_states(rows)
-        ours = self.student.hidden_states(rows)
+            theirs, their_heads = self.teacher.outputs(rows)
+        ours, heads = self.student.outputs(rows)
         is_token = (rows.texts > 0).float()
         pairs = zip(ours, self._matched, self._variances, strict=True)
         errors = [
@@ -161,13 +174,18 @@ class Distillation:
         vectors = in_text_RTL @ ours[-1], in_text_RTL @ theirs[-1]
         is_text = in_text_RTL.any(-1).float()
         cosines = functional.cosine_similarity(*vectors, dim=-1, eps=1e-12)
-        return torch.stack(errors), (cosines * is_text).sum(), is_token.sum(), is_text.sum()
+        related = torch.zeros((), device=is_token.device)
+        if self._relation_weight:
+            related = _relations(heads, their_heads, rows.texts)
+        cosine = (cosines * is_text).sum()
+        return torch.stack(errors), cosine, related, is_token.sum(), is_text.sum()
 
     def loss(self, rows: Rows) -> torch.Tensor:
-        """The loss of `tasks/distillation/task.py`."""
-        errors, cosines, tokens, texts = self.sums(rows)
-        hidden = HIDDEN_WEIGHT * errors[:-1].mean() + LAST_WEIGHT * errors[-1]
-        return hidden / tokens + VECTOR_WEIGHT * (1 - cosines / texts)
+        """The loss of `tasks/distillation/task.py`, and that of relations."""
+        errors, cosine, related, tokens, texts = self.sums(rows)
+        errors = self._hidden_weight * errors[:-1].mean() + errors[-1]
+        total = (errors + self._relation_weight * related) / tokens
+        return total + _VECTOR_WEIGHT * (1 - cosine / texts)
 
     def run(
         self, *, steps: int, rows: int, rate: float, warmup: int, seed: int, seconds: float = 0.0
@@ -228,9 +246,24 @@ class Distillation:
         """The errors and the cosine of an evaluation of `albert-tf distill`."""
         parts = torch.arange(len(self.text.ids), device=self.text.ids.device).split(rows)
         found = [self.sums(self.text.at(part)) for part in parts]
-        errors, cosines, tokens, texts = (sum(values) for values in zip(*found, strict=True))
+        errors, cosine, _, tokens, texts = (sum(values) for values in zip(*found, strict=True))
         named = {f"error_{layer}": float(error) for layer, error in enumerate(errors / tokens)}
-        return {"vector_cosine": float(cosines / texts), **named}
+        return {"vector_cosine": float(cosine / texts), **named}
+
+
+def _relations(ours: list, theirs: list, texts: torch.Tensor) -> torch.Tensor:
+    """The divergence of the products of queries, keys and values with themselves, a sum over tokens (MiniLMv2)."""
+    other_text = texts[:, None, :, None] != texts[:, None, None, :]
+    is_token, total = (texts > 0).float(), 0.0
+    for pair in zip(ours, theirs, strict=True):
+        products = [one @ one.transpose(-1, -2) for one in pair]
+        scale = pair[0].shape[-1] ** -0.5
+        own, wanted = (
+            (scale * one.float()).masked_fill(other_text, -1e4).log_softmax(-1) for one in products
+        )
+        divergence = (wanted.exp() * (wanted - own)).sum(-1).mean(1)
+        total = total + (divergence * is_token).sum() / len(ours)
+    return total
 
 
 def _captured(function: Callable[[], None]) -> Callable[[], None]:
