@@ -272,7 +272,7 @@ class FineTuningTask(Task):
     def _buckets(self, split: str, table: FeatureTable) -> tuple[int, ...]:
         """The lengths to which batches are padded.
 
-        Batches for training are random: with examples of similar length, SST-2 loses a point (docs/log.md).
+        Batches for training are random, padded to the longest text of a batch.
         """
         on_tpu, lengths = device.target_device() == "TPU", table.lengths
         if split == "train":
