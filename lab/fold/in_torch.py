@@ -223,14 +223,17 @@ class Distillation:
             optimizer.step()
             step.add_(1)
 
+        def shuffle() -> None:
+            order.copy_(torch.randperm(len(order), generator=generator, device=device))
+
+        shuffle()
         done, replay = (3, _captured(one_step)) if is_gpu else (0, one_step)
         begin = time.time()
         while done < steps:
-            if done % per_epoch == 0 or done <= 3:
-                generator.manual_seed(seed + done // per_epoch)
-                order.copy_(torch.randperm(len(order), generator=generator, device=device))
             replay()
             done += 1
+            if done % per_epoch == 0:
+                shuffle()
             if seconds and done % _STEPS_BETWEEN_CHECKS == 0:
                 _wait(is_gpu)
                 left.fill_(max(0.0, 1 - (time.time() - begin) / seconds))

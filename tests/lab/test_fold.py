@@ -1,5 +1,7 @@
 """Distillation in PyTorch computes what `albert-tf distill` computes, of texts that are packed in rows."""
 
+import types
+
 import numpy as np
 import pytest
 
@@ -26,6 +28,25 @@ def test_each_text_is_whole_in_the_fullest_row_with_room(texts):
             np.testing.assert_array_equal(ids[row, numbers[row] == number], texts[text])
     assert ids.shape == numbers.shape == (3, 128)
     assert np.count_nonzero(numbers) == sum(LENGTHS)
+
+
+def test_an_epoch_has_every_row_once(texts, monkeypatch):
+    torch = pytest.importorskip("torch")
+    from lab.fold import in_torch
+
+    one = object.__new__(in_torch.Distillation)
+    one.text = in_torch.Rows.load(*packed(texts), "cpu")
+    weight = torch.ones(2, requires_grad=True)
+    one.student = types.SimpleNamespace(parameters={"kernel": weight})
+    seen = []
+    monkeypatch.setattr(
+        one, "loss", lambda rows: seen.append(rows.ids[0, 0].item()) or weight.sum()
+    )
+    one.run(steps=9, rows=1, rate=0.1, warmup=1, seed=1)
+    firsts = sorted(one.text.ids[:, 0].tolist())
+    epochs = [seen[start : start + 3] for start in (0, 3, 6)]
+    assert [sorted(epoch) for epoch in epochs] == 3 * [firsts]
+    assert len(set(map(tuple, epochs))) > 1  # in another order
 
 
 @pytest.mark.parametrize("size", ["4-attention", "4-ffn", "20-all-2"])
