@@ -212,8 +212,8 @@ def answers(
         for number, line in chunk:
             try:
                 item = parse(line.rstrip("\r\n"), used) if line.strip() else None
-                item = predictor.empty if item is None else without_missing(item)
-                examples.append(predictor.check(item))
+                known = predictor.empty if item is None else without_missing(item)
+                examples.append(predictor.check(known))
             except UserError as error:
                 line_error = UserError(f"line {number}: {error}")
                 break

@@ -602,3 +602,10 @@ def test_an_empty_context_has_no_answer(finished):
     predictor = predictors.load_predictor(finished("squad1.1").folder)
     (answer,) = predictor.predict([{"question": "Who?", "context": ""}])
     assert answer == {"answer": "", "probability": 0.0, "start": 0, "end": 0}
+
+
+def test_a_line_keeps_the_values_that_the_model_does_not_read(tiny_pretrained):
+    predictor = predictors.load_predictor(tiny_pretrained)
+    lines = ['{"text": "anna", "id": null}', "null", '{"text": null, "id": 7}']
+    found = list(predict.answers(predictor, lines, lines_at_a_time=2, input_format="json"))
+    assert [answer.get("id", "none") for answer in found] == [None, "none", 7]
