@@ -508,28 +508,3 @@ def benchmark_table(content: Mapping[str, Any], busy: float = 0.1) -> list[str]:
         "",
         *tables.table("measurement | seconds | rates | memory, GB", rows),
     ]
-
-
-# --- Small tasks ---
-
-
-def small_tasks_table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """A row for each task: the median of the runs with their range, from random weights and pretrained."""
-    rows = []
-    for name, result in results.items():
-        cells = []
-        for kind in ("random", "model"):
-            runs = result.get(kind, [])
-            scores = ([run["eval"].get(metric) for run in runs] for metric in result["metrics"])
-            cells.append("; ".join(filter(None, map(_median, scores))))
-        seeds = max(len(result.get(kind, [])) for kind in ("random", "model"))
-        rows.append((name, ", ".join(result["metrics"]), *cells, seeds))
-    return tables.table("task | metrics | random weights | pretrained | seeds", rows)
-
-
-def _median(values: Sequence[float | None]) -> str:
-    known = [value for value in values if value is not None]
-    if not known:
-        return ""
-    spread = f" ({min(known):.1f} to {max(known):.1f})" if len(known) > 1 else ""
-    return f"{statistics.median(known):.1f}{spread}"

@@ -1,10 +1,12 @@
-r"""Fine-tunes the same weights on the same data in transformers (PyTorch) and here, so that a fault would be seen.
+"""Fine-tunes a model on small tasks with several seeds: here, in transformers (PyTorch), and from random weights.
 
     python -m lab.fine_tuning --model=minilm --data_dir=data --torch_python=peers/bin/python --work_dir=runs/both
+    python -m lab.fine_tuning --model=models/albert-minilm-l6 --data_dir=data --sides=here,random --work_dir=runs
 
-Each finished run is added to --output_file, from which docs/results/real_weights.md has its table; a run that is in the
-file is not repeated. --data_dir is that of `lab.small_tasks`. Both sides compute with the processors that they find, so
-`taskset -c 1` with OMP_NUM_THREADS=1 makes the processor times comparable.
+Each finished run is added to --output_file, from which docs/results/real_weights.md and fold.md have their tables; a
+run that is in the file is not repeated. --data_dir contains glue/, glue_partial/ (parts of large tasks),
+squad/dev-v1.1.json, which is cut into 40 articles for training and 8 for scoring, and tagging/wnut17/. All sides
+compute with the processors that they find: `taskset -c 1` with OMP_NUM_THREADS=1 makes the processor times comparable.
 """
 
 import dataclasses
@@ -14,23 +16,24 @@ import pathlib
 import statistics
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from albert_tf.core import files, flags, tables
 from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings, setting
+from albert_tf.training.settings import PRECISIONS
 from lab import machine
 
 _ROOT = pathlib.Path(__file__).parents[2]
-SIDES = ("here", "torch")
+SIDES = ("here", "torch", "random")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BothSettings(Settings):
     """The weights, the data, and the runs to make."""
 
-    model: str = setting("", "Folder of a BERT.", required=True, input_path=True)
+    model: str = setting("", "Folder of a model.", required=True, input_path=True)
     data_dir: str = setting("", "Folder of the data.", required=True, input_path=True)
     torch_python: str = setting(
         "", "Python of an environment with torch, transformers and scikit-learn."
@@ -39,9 +42,10 @@ class BothSettings(Settings):
     output_file: str = setting("docs/results/data/fine_tuning.json", "JSON file of all runs.")
     tasks: str = setting("CoLA,STS-B,SST-2,MRPC,RTE", "Tasks, separated by commas.")
     seeds: str = setting("1", "Seeds, separated by commas.")
-    sides: str = setting(",".join(SIDES), f"Of {' and '.join(SIDES)}.")
+    sides: str = setting("here,torch", f"Of {', '.join(SIDES)} (here, from random weights).")
     learning_rate: float = setting(1e-4, "Peak learning rate.", minimum=0)
-    here_flags: str = setting("", "Further flags of the program here, separated by spaces.")
+    epochs: float = setting(0.0, "Epochs; 0 means those of the task.", minimum=0)
+    mixed_precision: str = setting("float32", "Precision of the side here.", choices=PRECISIONS)
 
     def __post_init__(self):
         super().__post_init__()
@@ -63,6 +67,9 @@ class Task:
     epochs: float = 2.0
     most_examples: int = 0  # of the training data; 0 takes all
     dev: str = "dev.tsv"
+    program: str = "run_classifier.py"
+    flags: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    in_percent: bool = False  # whether the program's metrics are percentages
 
 
 _TWO_WAY = ("entailment", "not_entailment")
@@ -71,19 +78,38 @@ _PART: Mapping[str, Any] = {"folder": "glue_partial", "epochs": 1.0}
 TASKS = {
     "CoLA": Task(("matthews", "accuracy"), (1, 3), header=False, epochs=1.0),
     "STS-B": Task(("pearson", "spearman"), (9, 7, 8), (), epochs=1.0),
-    "SST-2": Task(("accuracy",), (1, 0), epochs=1.0, most_examples=2_400),
+    "SST-2": Task(("accuracy",), (1, 0), epochs=1.0),
+    "SST-2-2400": Task(("accuracy",), (1, 0), epochs=1.0, most_examples=2_400),
     "MRPC": Task(("accuracy", "f1"), (0, 3, 4)),
     "RTE": Task(("accuracy",), (3, 1, 2), _TWO_WAY),
-    "WNUT": Task(("f1", "precision", "recall"), folder="tagging", dev="dev.conll"),
+    "WNUT": Task(
+        ("f1", "precision", "recall"), folder="tagging", dev="dev.conll", program="run_tagger.py"
+    ),
     "QNLI": Task(("accuracy",), (3, 1, 2), _TWO_WAY, **_PART),
     "MNLI": Task(("accuracy",), (-1, 8, 9), _NLI, dev="dev_matched.tsv", **_PART),
+    "SQuAD": Task(
+        *(("f1", "exact_match"), (), ()),
+        dev="dev.json",
+        epochs=1.0,
+        program="run_squad.py",
+        flags={"version": "1.1", "max_seq_length": 256, "doc_stride": 128},
+        in_percent=True,
+    ),
 }
 
 
 def data_of(name: str, settings: BothSettings) -> pathlib.Path:
     """The folder of a task's data; with fewer training examples, a copy with the first of them."""
     task = TASKS[name]
-    source = pathlib.Path(settings.data_dir, task.folder, "wnut17" if name == "WNUT" else name)
+    if name == "SQuAD":
+        content = files.read_json(str(pathlib.Path(settings.data_dir, "squad", "dev-v1.1.json")))
+        folder = pathlib.Path(settings.work_dir, "data", name)
+        for part, articles in {"train": content["data"][:40], "dev": content["data"][40:]}.items():
+            path = str(folder / f"{part}.json")
+            files.write_bytes(path, json.dumps({**content, "data": articles}).encode())
+        return folder
+    folder_name = {"WNUT": "wnut17", "SST-2-2400": "SST-2"}.get(name, name)
+    source = pathlib.Path(settings.data_dir, task.folder, folder_name)
     if not task.most_examples:
         return source
     folder = pathlib.Path(settings.work_dir, "data", name)
@@ -98,28 +124,43 @@ def data_of(name: str, settings: BothSettings) -> pathlib.Path:
 # --- The two sides ---
 
 
-def command_here(name: str, seed: int, folder: pathlib.Path, settings: BothSettings) -> list[str]:
+def command_here(
+    name: str, seed: int, folder: pathlib.Path, settings: BothSettings, *, is_random: bool
+) -> list[str]:
     """The command of this library; it evaluates once, at the end, as the other side does."""
     task, data = TASKS[name], data_of(name, settings)
     values = {
-        "init_checkpoint": settings.model,
+        **(_sizes(settings) if is_random else {"init_checkpoint": settings.model}),
+        **task.flags,
         "output_dir": folder,
         "seed": seed,
         "learning_rate": settings.learning_rate,
-        "num_train_epochs": task.epochs,
+        "num_train_epochs": settings.epochs or task.epochs,
+        "mixed_precision": settings.mixed_precision,
         "train_batch_size": 32,
         "eval_every_steps": 1_000_000,
         "save_checkpoints_steps": 1_000_000,
         "log_every_steps": 10,
     }
-    if name == "WNUT":
-        program = "run_tagger.py"
-        values |= {"train_file": data / "train.conll", "eval_file": data / task.dev}
+    if task.program == "run_classifier.py":
+        values |= {"task_name": name.removesuffix("-2400"), "data_dir": data}
     else:
-        program = "run_classifier.py"
-        values |= {"task_name": name, "data_dir": data}
+        train = "train" + pathlib.Path(task.dev).suffix
+        values |= {"train_file": data / train, "eval_file": data / task.dev}
     given = [f"--{name}={value}" for name, value in values.items()]
-    return [sys.executable, str(_ROOT / program), *given, *settings.here_flags.split()]
+    return [sys.executable, str(_ROOT / task.program), *given]
+
+
+def _sizes(settings: BothSettings) -> dict[str, Any]:
+    """The flags of a model of the same sizes and vocabulary with random weights."""
+    from albert_tf.formats import pretrained
+
+    weights = pretrained.read_weights(settings.model)
+    path = pathlib.Path(settings.work_dir, "random.json")
+    files.write_bytes(str(path), weights.config.to_json_string().encode())
+    kind = "vocab_file" if weights.vocabulary.endswith(".txt") else "spm_model_file"
+    cleaning = {key: str(value).lower() for key, value in weights.cleaning.items()}
+    return {"albert_config_file": path, kind: weights.vocabulary, **cleaning}
 
 
 def command_in_torch(
@@ -128,6 +169,7 @@ def command_in_torch(
     """The command of PyTorch's side, which reads its settings from a file."""
     about = {
         **dataclasses.asdict(TASKS[name]),
+        "epochs": settings.epochs or TASKS[name].epochs,
         "data": str(data_of(name, settings)),
         "model": settings.model,
         "seed": seed,
@@ -139,13 +181,29 @@ def command_in_torch(
     return [settings.torch_python, script, str(folder / "settings.json")]
 
 
+def place_of(name: str, seed: int, side: str, settings: BothSettings) -> dict[str, Any]:
+    """What tells a run from all others."""
+    model = pathlib.Path(settings.model).name
+    place = {"model": model, "task": name, "seed": seed, "side": side}
+    place["learning_rate"] = settings.learning_rate
+    if settings.epochs:
+        place["epochs"] = settings.epochs
+    if settings.mixed_precision != "float32" and side != "torch":
+        place["mixed_precision"] = settings.mixed_precision
+    return place
+
+
 def made(name: str, seed: int, side: str, settings: BothSettings) -> dict[str, Any]:
     """Makes a run; returns what is recorded of it: scores in percent, and the processor time of the whole process."""
-    parts = (name, f"{settings.learning_rate:g}", str(seed), side)
+    place = place_of(name, seed, side, settings)
+    parts = [f"{value:g}" if isinstance(value, float) else str(value) for value in place.values()]
     folder = pathlib.Path(settings.work_dir, "runs", *parts).resolve()
     folder.parent.mkdir(parents=True, exist_ok=True)
     log_file = folder.with_suffix(".log")
-    command = (command_here if side == "here" else command_in_torch)(name, seed, folder, settings)
+    if side == "torch":
+        command = command_in_torch(name, seed, folder, settings)
+    else:
+        command = command_here(name, seed, folder, settings, is_random=side == "random")
     with log_file.open("w") as log:
         process = subprocess.Popen(command, cwd=_ROOT, stdout=log, stderr=subprocess.STDOUT)
         try:
@@ -156,12 +214,12 @@ def made(name: str, seed: int, side: str, settings: BothSettings) -> dict[str, A
     if status:
         raise UserError(f"{name}, {side}: failed; see {log_file}")
     found = files.read_json(str(folder / "results.json"))
-    scores = {key: round(100 * found["eval"][key], 3) for key in TASKS[name].metrics}
+    scale = 1 if TASKS[name].in_percent and side != "torch" else 100
+    scores = {key: round(scale * found["eval"][key], 3) for key in TASKS[name].metrics}
     lines = (folder / "metrics.jsonl").read_text().splitlines()
     logged = [line for line in map(json.loads, lines) if line.get("split", "train") == "train"]
     return {
-        **{"task": name, "seed": seed, "side": side, "learning_rate": settings.learning_rate},
-        **({"flags": settings.here_flags} if settings.here_flags and side == "here" else {}),
+        **place,
         "scores": scores,
         "steps": found["step"],
         "losses": [round(line["loss"], 4) for line in logged][:20],  # means of 10 steps
@@ -170,34 +228,57 @@ def made(name: str, seed: int, side: str, settings: BothSettings) -> dict[str, A
     }
 
 
-# --- The table ---
+# --- The tables ---
 
 
-def table_of(runs: list[dict[str, Any]]) -> list[str]:
-    """A row for each task, rate and metric: medians with ranges of both sides, and their processor times."""
-    rows = []
+def _by_place(runs: list[dict[str, Any]]) -> Iterator[tuple[str, float, list[dict[str, Any]]]]:
+    """The runs of each task and rate."""
     places = sorted({(list(TASKS).index(run["task"]), run["learning_rate"]) for run in runs})
     for name, rate in ((list(TASKS)[place], rate) for place, rate in places):
-        own = [run for run in runs if (run["task"], run["learning_rate"]) == (name, rate)]
-        by_side = [[r for r in own if r["side"] == side and "flags" not in r] for side in SIDES]
+        yield name, rate, [r for r in runs if (r["task"], r["learning_rate"]) == (name, rate)]
+
+
+def table_of_sides(runs: list[dict[str, Any]]) -> list[str]:
+    """A row for each task, rate and metric: medians with ranges of both sides, and their processor times."""
+    rows = []
+    for name, rate, own in _by_place(runs):
+        equal = [run for run in own if run.keys().isdisjoint({"epochs", "mixed_precision"})]
+        both = [[run for run in equal if run["side"] == side] for side in ("here", "torch")]
+        if not all(both):
+            continue
+        times = [_median([run["processor_seconds"] for run in side], 0) for side in both]
         for metric in TASKS[name].metrics:
-            scores = [[run["scores"][metric] for run in side] for side in by_side]
-            difference = ""
-            if all(scores):
-                first, second = map(statistics.median, scores)
-                difference = f"{first - second:+.1f}"
-            times = [_median([r["processor_seconds"] for r in side], 0) for side in by_side]
+            scores = [[run["scores"][metric] for run in side] for side in both]
+            here, there = map(statistics.median, scores)
             cells = [_median(side, 1) for side in scores]
-            rows.append((name, f"{rate:g}", metric, *cells, difference, *times, len(scores[0])))
+            seeds = ", ".join(str(len(side)) for side in both)
+            rows.append((name, f"{rate:g}", metric, *cells, f"{here - there:+.1f}", *times, seeds))
     header = (
         "task | rate | metric | here | transformers | difference | seconds here | there | seeds"
     )
     return tables.table(header, rows)
 
 
+def table_of_models(runs: list[dict[str, Any]]) -> list[str]:
+    """A row for each task and metric, and a column for each model; the median and range of each at its best rate."""
+    models = sorted({(run["model"], run["side"]) for run in runs if run["side"] != "torch"})
+    rows = []
+    for name, task in TASKS.items():
+        cells = []
+        for model in models:
+            own = [run for run in runs if (run["model"], run["side"]) == model]
+            by_rate = [found for task_name, _, found in _by_place(own) if task_name == name]
+            scores = [
+                [[run["scores"][m] for run in part] for m in task.metrics] for part in by_rate
+            ]
+            best = max(scores, key=lambda found: statistics.median(found[0]), default=[])
+            cells.append("; ".join(_median(values, 1) for values in best))
+        rows.append((name, ", ".join(task.metrics), *cells))
+    names = [f"{model}, random" if side == "random" else model for model, side in models]
+    return tables.table(f"task | metrics | {' | '.join(names)}", rows)
+
+
 def _median(values: list[float], digits: int) -> str:
-    if not values:
-        return ""
     spread = f" ({min(values):.{digits}f} to {max(values):.{digits}f})" if len(values) > 1 else ""
     return f"{statistics.median(values):.{digits}f}{spread}"
 
@@ -207,19 +288,19 @@ def main(settings: BothSettings) -> None:
     path = pathlib.Path(settings.output_file)
     content = files.read_json(str(path)) if path.exists() else {"runs": []}
     content["processor"] = machine.processor_name()
-    names = ("task", "seed", "side", "learning_rate", "flags")
-    known = {tuple(run.get(name, "") for name in names) for run in content["runs"]}
+    names = ("model", "task", "seed", "side", "learning_rate", "epochs", "mixed_precision")
+    known = [{key: run[key] for key in names if key in run} for run in content["runs"]]
     for seed in map(int, settings.seeds.split(",")):
         for name in settings.tasks.split(","):
             for side in settings.sides.split(","):
-                own = settings.here_flags if side == "here" else ""
-                if (name, seed, side, settings.learning_rate, own) in known:
+                if place_of(name, seed, side, settings) in known:
                     continue
                 run = made(name, seed, side, settings)
                 print(json.dumps(run), flush=True)
                 content["runs"].append(run)
                 files.write_bytes(str(path), files.json_bytes(content))
-    print("\n".join(table_of(content["runs"])))
+    runs = [run for run in content["runs"] if "flags" not in run]  # of earlier forms of the loop
+    print("\n".join([*table_of_sides(runs), "", *table_of_models(runs)]))
 
 
 if __name__ == "__main__":

@@ -5,9 +5,12 @@
 It reads the data by itself and imports nothing of this project, and writes results.json and metrics.jsonl.
 """
 
+import collections
 import itertools
 import json
 import pathlib
+import re
+import string
 import sys
 
 import numpy as np
@@ -51,6 +54,73 @@ def encoded(tokenizer, texts, labels, settings):
         own = [tags[i] if first else IGNORED for i, first in zip(ids, is_first, strict=True)]
         examples.append({**row, "labels": own})
     return examples
+
+
+def read_questions(path):
+    """SQuAD's questions: (question, context, texts of the answers, start of the first)."""
+    paragraphs = [p for a in json.loads(path.read_text())["data"] for p in a["paragraphs"]]
+    return [
+        (
+            q["question"],
+            p["context"],
+            [a["text"] for a in q["answers"]],
+            q["answers"][0]["answer_start"],
+        )
+        for p in paragraphs
+        for q in p["qas"]
+    ]
+
+
+def windows(tokenizer, questions, length, stride):
+    """Features of the windows of each question; the answer is [CLS] in windows without it."""
+    examples = []
+    for number, (question, context, texts, first) in enumerate(questions):
+        rows = tokenizer(
+            *(question.strip(), context),
+            truncation="only_second",
+            max_length=length,
+            stride=length - stride - len(tokenizer(question.strip()).input_ids) - 1,
+            return_overflowing_tokens=True,
+            return_offsets_mapping=True,
+        )
+        for k, offsets in enumerate(rows["offset_mapping"]):
+            of_context = [part == 1 for part in rows.sequence_ids(k)]
+            inside = [i for i, is_context in enumerate(of_context) if is_context]
+            starts = [i for i in inside if offsets[i][0] <= first < offsets[i][1]]
+            end = first + len(texts[0])
+            ends = [i for i in inside if offsets[i][0] < end <= offsets[i][1]]
+            found = (starts[0], ends[0]) if starts and ends else (0, 0)
+            features = {key: rows[key][k] for key in tokenizer.model_input_names}
+            features |= {"start_positions": found[0], "end_positions": found[1]}
+            examples.append((features, number, inside, offsets))
+    return examples
+
+
+def answer_scores(logits, examples, questions):
+    """Exact match and F1 by SQuAD's rules, of the best span of at most 30 tokens of each question."""
+    best = {number: (-np.inf, "") for number in range(len(questions))}
+    for (start, end), (_, number, inside, offsets) in zip(logits, examples, strict=True):
+        for i in sorted(inside, key=lambda k: -start[k])[:20]:
+            for j in sorted(inside, key=lambda k: -end[k])[:20]:
+                if i <= j < i + 30 and start[i] + end[j] > best[number][0]:
+                    text = questions[number][1][offsets[i][0] : offsets[j][1]]
+                    best[number] = (start[i] + end[j], text)
+    pairs = [(words(best[n][1]), [words(t) for t in q[2]]) for n, q in enumerate(questions)]
+    exact = [max(guess == truth for truth in truths) for guess, truths in pairs]
+    f1 = [max(overlap(guess, truth) for truth in truths) for guess, truths in pairs]
+    return {"f1": float(np.mean(f1)), "exact_match": float(np.mean(exact))}
+
+
+def words(text):
+    """The words of an answer that SQuAD's rules compare."""
+    kept = "".join(c for c in text.lower() if c not in string.punctuation)
+    return re.sub(r"\b(a|an|the)\b", " ", kept).split()
+
+
+def overlap(guess, truth):
+    """F1 of two lists of words."""
+    same = sum((collections.Counter(guess) & collections.Counter(truth)).values())
+    return 2 * same / (len(guess) + len(truth)) if same else 0.0
 
 
 def batches(examples, seed, steps):
@@ -135,9 +205,46 @@ def evaluated(model, collate, examples):
     found = {}
     for start in range(0, len(order), 64):
         rows = order[start : start + 64]
-        logits = model(**collate([examples[index] for index in rows])).logits
-        found.update(zip(rows, logits.float().numpy(), strict=True))
+        outputs = model(**collate([examples[index] for index in rows]))
+        if "logits" in outputs:
+            logits = outputs.logits.numpy()
+        else:
+            logits = np.stack([outputs.start_logits.numpy(), outputs.end_logits.numpy()], axis=1)
+        found.update(zip(rows, logits, strict=True))
     return [found[index] for index in range(len(examples))]
+
+
+def prepared(settings, tokenizer):
+    """Examples for training and evaluation, a class of models, its keywords, and a function of the logits."""
+    data, names = pathlib.Path(settings["data"]), list(settings["labels"])
+    if settings["dev"] == "dev.json":
+        questions = [read_questions(data / name) for name in ("train.json", "dev.json")]
+        sizes = settings["flags"]["max_seq_length"], settings["flags"]["doc_stride"]
+        own = [windows(tokenizer, part, *sizes) for part in questions]
+        train, dev = ([features for features, *_ in part] for part in own)
+        kind, collate = (
+            transformers.AutoModelForQuestionAnswering,
+            transformers.DataCollatorWithPadding,
+        )
+        return train, dev, kind, collate, {}, lambda rows: answer_scores(rows, own[1], questions[1])
+    if settings["columns"]:
+        sets = [read_texts(data / name, settings) for name in ("train.tsv", settings["dev"])]
+        kind = transformers.AutoModelForSequenceClassification
+        collate = transformers.DataCollatorWithPadding
+    else:
+        sets = [read_sentences(data / name, names) for name in ("train.conll", settings["dev"])]
+        kind = transformers.AutoModelForTokenClassification
+        collate = transformers.DataCollatorForTokenClassification
+    train, dev = (encoded(tokenizer, *pair, settings) for pair in sets)
+    outputs = {"num_labels": len(names) or 1}
+    return (
+        train,
+        dev,
+        kind,
+        collate,
+        outputs,
+        lambda rows: scores(rows, dev, names, settings["metrics"]),
+    )
 
 
 def main(path):
@@ -145,22 +252,11 @@ def main(path):
     settings = json.loads(pathlib.Path(path).read_text())
     transformers.set_seed(settings["seed"])
     tokenizer = transformers.AutoTokenizer.from_pretrained(settings["model"])
-    data, names = pathlib.Path(settings["data"]), list(settings["labels"])
-    if settings["columns"]:
-        sets = [read_texts(data / name, settings) for name in ("train.tsv", settings["dev"])]
-        kind = transformers.AutoModelForSequenceClassification
-        collate = transformers.DataCollatorWithPadding(tokenizer)
-    else:
-        names = []
-        sets = [read_sentences(data / name, names) for name in ("train.conll", settings["dev"])]
-        kind = transformers.AutoModelForTokenClassification
-        collate = transformers.DataCollatorForTokenClassification(tokenizer)
-    train, dev = (encoded(tokenizer, *pair, settings) for pair in sets)
-    model = kind.from_pretrained(settings["model"], num_labels=len(names) or 1)
+    train, dev, kind, collate, outputs, score = prepared(settings, tokenizer)
+    model, collate = kind.from_pretrained(settings["model"], **outputs), collate(tokenizer)
     steps = max(1, round(settings["epochs"] * len(train) / BATCH))
     losses = trained(model, collate, train, settings, steps)
-    logits = evaluated(model, collate, dev)
-    found = {"eval": scores(logits, dev, names, settings["metrics"]), "step": steps}
+    found = {"eval": score(evaluated(model, collate, dev)), "step": steps}
     folder = pathlib.Path(settings["output_dir"])
     means = [float(np.mean(losses[k : k + 10])) for k in range(0, len(losses), 10)]
     lines = [json.dumps({"loss": loss}) + "\n" for loss in means]

@@ -1,1 +1,0 @@
-"""Fine-tunes a model on every small task with several seeds, and compares it with baselines; see `__main__.py`."""
