@@ -165,7 +165,8 @@ def _help_of(field: dataclasses.Field) -> list[str]:
     choices = [*filter(None, declared["choices"])]
     values = "|".join(choices) or {str: "TEXT"}.get(kind, "NUMBER")
     name = f"--[no]{field.name}" if kind is bool else f"--{field.name}={values}"
-    note = "required" if declared["required"] else f"default: {str(default).lower()}"
+    shown = str(default).lower() if kind is bool else default
+    note = "required" if declared["required"] else f"default: {shown}"
     if default is None or (default == "" and not declared["required"]):
         note = ""
     wrap = functools.partial(
