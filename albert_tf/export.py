@@ -84,7 +84,7 @@ class ExportSettings(ModelUseSettings):
             self.refuse("quantization", f"={self.quantization}: for {self.format} {expected}")
         for package in format.packages:
             if not importlib.util.find_spec(package):
-                needed = f"needs the package {package}: pip install onnx onnxruntime"
+                needed = f"needs the package {package}: pip install {' '.join(format.packages)}"
                 self.refuse("format", f"={self.format} {needed}")
 
 
