@@ -508,3 +508,18 @@ def benchmark_table(content: Mapping[str, Any], busy: float = 0.1) -> list[str]:
         "",
         *tables.table("measurement | seconds | rates | memory, GB", rows),
     ]
+
+
+# --- Parts of pages that are written by hand ---
+
+
+def replace_parts(page: str, parts: Mapping[str, Sequence[str]]) -> None:
+    """Replaces the lines between `<!-- name -->` and `<!-- end of name -->`."""
+    text = files.read_bytes(page).decode()
+    for name, lines in parts.items():
+        start, end = f"<!-- {name} -->\n", f"\n<!-- end of {name} -->"
+        if start not in text:
+            raise UserError(f"{page}: has no line {start.strip()}")
+        head, _, rest = text.partition(start)
+        text = head + start + "\n" + "\n".join(lines) + "\n" + end + rest.partition(end)[2]
+    files.write_bytes(page, text.encode())

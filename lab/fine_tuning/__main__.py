@@ -3,23 +3,23 @@
     python -m lab.fine_tuning --model=minilm --data_dir=data --torch_python=peers/bin/python --work_dir=runs/both
     python -m lab.fine_tuning --model=models/albert-minilm-l6 --data_dir=data --sides=here,random --work_dir=runs
 
-Each finished run is added to --output_file, from which docs/results/real_weights.md and fold.md have their tables; a
-run that is in the file is not repeated. --data_dir contains glue/, glue_partial/ (parts of large tasks),
-squad/dev-v1.1.json, which is cut into 40 articles for training and 8 for scoring, and tagging/wnut17/. All sides
-compute with the processors that they find: `taskset -c 1` with OMP_NUM_THREADS=1 makes the processor times comparable.
+Each finished run is added to --output_file; a run that is in the file is not repeated. `lab.fine_tuning.report` writes
+the tables of docs/results/real_weights.md and fold.md from it, and a plot. --data_dir contains glue/, glue_partial/
+(parts of large tasks), squad/dev-v1.1.json, which is cut into 40 articles for training and 8 for scoring, and
+tagging/wnut17/. All sides compute with the processors that they find: `taskset -c 1` with OMP_NUM_THREADS=1 makes the
+processor times comparable.
 """
 
 import dataclasses
 import json
 import os
 import pathlib
-import statistics
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from albert_tf.core import files, flags, tables
+from albert_tf.core import files, flags
 from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings, setting
 from albert_tf.training.settings import PRECISIONS
@@ -228,63 +228,8 @@ def made(name: str, seed: int, side: str, settings: BothSettings) -> dict[str, A
     }
 
 
-# --- The tables ---
-
-
-def _by_place(runs: list[dict[str, Any]]) -> Iterator[tuple[str, float, list[dict[str, Any]]]]:
-    """The runs of each task and rate."""
-    places = sorted({(list(TASKS).index(run["task"]), run["learning_rate"]) for run in runs})
-    for name, rate in ((list(TASKS)[place], rate) for place, rate in places):
-        yield name, rate, [r for r in runs if (r["task"], r["learning_rate"]) == (name, rate)]
-
-
-def table_of_sides(runs: list[dict[str, Any]]) -> list[str]:
-    """A row for each task, rate and metric: medians with ranges of both sides, and their processor times."""
-    rows = []
-    for name, rate, own in _by_place(runs):
-        equal = [run for run in own if run.keys().isdisjoint({"epochs", "mixed_precision"})]
-        both = [[run for run in equal if run["side"] == side] for side in ("here", "torch")]
-        if not all(both):
-            continue
-        times = [_median([run["processor_seconds"] for run in side], 0) for side in both]
-        for metric in TASKS[name].metrics:
-            scores = [[run["scores"][metric] for run in side] for side in both]
-            here, there = map(statistics.median, scores)
-            cells = [_median(side, 1) for side in scores]
-            seeds = ", ".join(str(len(side)) for side in both)
-            rows.append((name, f"{rate:g}", metric, *cells, f"{here - there:+.1f}", *times, seeds))
-    header = (
-        "task | rate | metric | here | transformers | difference | seconds here | there | seeds"
-    )
-    return tables.table(header, rows)
-
-
-def table_of_models(runs: list[dict[str, Any]]) -> list[str]:
-    """A row for each task and metric, and a column for each model; the median and range of each at its best rate."""
-    models = sorted({(run["model"], run["side"]) for run in runs if run["side"] != "torch"})
-    rows = []
-    for name, task in TASKS.items():
-        cells = []
-        for model in models:
-            own = [run for run in runs if (run["model"], run["side"]) == model]
-            by_rate = [found for task_name, _, found in _by_place(own) if task_name == name]
-            scores = [
-                [[run["scores"][m] for run in part] for m in task.metrics] for part in by_rate
-            ]
-            best = max(scores, key=lambda found: statistics.median(found[0]), default=[])
-            cells.append("; ".join(_median(values, 1) for values in best))
-        rows.append((name, ", ".join(task.metrics), *cells))
-    names = [f"{model}, random" if side == "random" else model for model, side in models]
-    return tables.table(f"task | metrics | {' | '.join(names)}", rows)
-
-
-def _median(values: list[float], digits: int) -> str:
-    spread = f" ({min(values):.{digits}f} to {max(values):.{digits}f})" if len(values) > 1 else ""
-    return f"{statistics.median(values):.{digits}f}{spread}"
-
-
 def main(settings: BothSettings) -> None:
-    """Makes the runs that are not in --output_file, seed by seed, and prints the table."""
+    """Makes the runs that are not in --output_file, seed by seed."""
     path = pathlib.Path(settings.output_file)
     content = files.read_json(str(path)) if path.exists() else {"runs": []}
     content["processor"] = machine.processor_name()
@@ -299,8 +244,6 @@ def main(settings: BothSettings) -> None:
                 print(json.dumps(run), flush=True)
                 content["runs"].append(run)
                 files.write_bytes(str(path), files.json_bytes(content))
-    runs = [run for run in content["runs"] if "flags" not in run]  # of earlier forms of the loop
-    print("\n".join([*table_of_sides(runs), "", *table_of_models(runs)]))
 
 
 if __name__ == "__main__":

@@ -5,10 +5,10 @@ import pathlib
 import statistics
 from collections.abc import Mapping
 
-from albert_tf.core import files, tables
+from albert_tf.core import tables
 from lab.experiments import verdicts
 from lab.fold.__main__ import EMBEDDING_SIZES, STRATEGIES
-from lab.report import COLORS, new_figure, save
+from lab.report import COLORS, new_figure, replace_parts, save
 
 RESULTS = pathlib.Path("docs/results")
 _METRICS = {
@@ -127,13 +127,8 @@ def draw(content: Mapping) -> None:
 def main() -> None:
     """Replaces the tables of docs/results/fold.md, and draws."""
     content = json.loads((RESULTS / "data" / "fold_sizes.json").read_text())
-    page = RESULTS / "fold.md"
-    text = page.read_text()
-    for name, lines in {"sizes": size_table(content), "claims": verdict_table(content)}.items():
-        start, end = f"<!-- {name} -->\n", f"\n<!-- end of {name} -->"
-        head, _, rest = text.partition(start)
-        text = head + start + "\n" + "\n".join(lines) + "\n" + end + rest.partition(end)[2]
-    files.write_bytes(str(page), text.encode())
+    parts = {"sizes": size_table(content), "claims": verdict_table(content)}
+    replace_parts(str(RESULTS / "fold.md"), parts)
     draw(content)
 
 

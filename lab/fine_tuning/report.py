@@ -1,0 +1,130 @@
+"""Writes the tables and the plot of `lab.fine_tuning`: python -m lab.fine_tuning.report, in the root of the project."""
+
+import json
+import pathlib
+import statistics
+from typing import Any
+
+from albert_tf.core import tables
+from lab.fine_tuning.__main__ import TASKS
+from lab.report import COLORS, new_figure, replace_parts, save
+
+RESULTS = pathlib.Path("docs/results")
+TEACHER, FOLDED = "minilm", "albert-minilm-l6"
+_NAMES = {"SST-2-2400": "SST-2, 2,400 examples", "QNLI": "QNLI, part", "MNLI": "MNLI, part"}
+Runs = list[dict[str, Any]]
+
+
+def _of(runs: Runs, **values: Any) -> Runs:
+    return [run for run in runs if all(run.get(key) == value for key, value in values.items())]
+
+
+def _median(values: list[float], digits: int = 1) -> str:
+    if not values:
+        return ""
+    spread = f" ({min(values):.{digits}f} to {max(values):.{digits}f})" if len(values) > 1 else ""
+    return f"{statistics.median(values):.{digits}f}{spread}"
+
+
+def _scores(runs: Runs, metric: str) -> list[float]:
+    return [run["scores"][metric] for run in runs]
+
+
+def pairs(runs: Runs) -> list[tuple[str, float, Runs, Runs]]:
+    """Task, rate, and the runs of the same weights here and in transformers, with equal settings."""
+    equal = [run for run in _of(runs, model=TEACHER, epochs=None, mixed_precision=None)]
+    found = []
+    for name in TASKS:
+        for rate in sorted({run["learning_rate"] for run in _of(equal, task=name)}):
+            sides = [
+                _of(equal, task=name, learning_rate=rate, side=side) for side in ("here", "torch")
+            ]
+            if all(sides):
+                found.append((name, rate, *sides))
+    return found
+
+
+def table_of_sides(runs: Runs) -> list[str]:
+    """A row for each task and rate: the first metric of both sides, medians with ranges, and processor times."""
+    rows = []
+    for name, rate, here, there in pairs(runs):
+        metric = TASKS[name].metrics[0]
+        scores = [_scores(side, metric) for side in (here, there)]
+        difference = statistics.median(scores[0]) - statistics.median(scores[1])
+        seconds = [_median([run["processor_seconds"] for run in s], 0) for s in (here, there)]
+        cells = (*map(_median, scores), f"{difference:+.1f}", *seconds)
+        seeds = " and ".join(sorted({str(len(side)) for side in (here, there)}))
+        steps = f"{here[0]['steps']:,}"
+        rows.append((_NAMES.get(name, name), metric, f"{rate:g}", steps, *cells, seeds))
+    head = "task | metric | rate | steps | here | transformers | difference | seconds here | there"
+    return tables.table(f"{head} | seeds", rows)
+
+
+def table_of_models(runs: Runs, baselines: dict[str, dict]) -> list[str]:
+    """A row for each task: baselines, and what three models reach here, each in its best setting."""
+    rows = []
+    for name, task in TASKS.items():
+        metric, known = task.metrics[0], baselines.get(name, {})
+        cells = [
+            _median(_scores(of_best_setting(_of(runs, task=name, model=model, side=side)), metric))
+            for side, model in (("random", FOLDED), ("here", FOLDED), ("here", TEACHER))
+        ]
+        if not cells[1]:
+            continue
+        first = [
+            _median(
+                [known["baselines"][kind][metric]] if kind in known.get("baselines", {}) else []
+            )
+            for kind in ("majority class", "linear model")
+        ]
+        old = [run["eval"][metric] for run in known.get("model", [])]
+        own = [run["eval"][metric] for run in known.get("random", [])]
+        random = cells[0] or _median(own)
+        rows.append((_NAMES.get(name, name), metric, *first, random, _median(old), *cells[1:]))
+    head = "task | metric | majority class | TF-IDF | random weights | albert-small-en"
+    return tables.table(f"{head} | albert-minilm-l6 | all-MiniLM-L6-v2", rows)
+
+
+def of_best_setting(runs: Runs) -> Runs:
+    """The runs of one task and model with the rate, epochs and precision that have the highest median."""
+    keys = ("learning_rate", "epochs", "mixed_precision")
+    groups: dict[tuple, Runs] = {}
+    for run in runs:
+        groups.setdefault(tuple(run.get(key) for key in keys), []).append(run)
+    metric = TASKS[runs[0]["task"]].metrics[0] if runs else ""
+    return max(groups.values(), key=lambda g: statistics.median(_scores(g, metric)), default=[])
+
+
+def draw(runs: Runs) -> None:
+    """The first metric against processor time, of both sides; a line joins the sides of a task."""
+    figure, ((axes,),) = new_figure(1, width=6.0, height=3.8)
+    for color, (name, rate, here, there) in zip(2 * COLORS, pairs(runs), strict=False):
+        metric = TASKS[name].metrics[0]
+        points = [
+            tuple(
+                statistics.median(values)
+                for values in ([run["processor_seconds"] for run in side], _scores(side, metric))
+            )
+            for side in (here, there)
+        ]
+        axes.plot(*zip(*points, strict=True), "-", lw=0.8, color=color)
+        axes.plot(*points[0], "o", color=color, label=f"{_NAMES.get(name, name)}, {rate:g}")
+        axes.plot(*points[1], "s", mfc="white", color=color)
+    title = "fine-tuning: filled here, hollow in transformers"
+    axes.set(xlabel="processor seconds", ylabel="score, %", title=title, ylim=(0, 100))
+    axes.legend(fontsize=6, loc="lower right")
+    save(figure, RESULTS / "fine_tuning.png")
+
+
+def main() -> None:
+    """Replaces the tables of two pages, and draws."""
+    content = json.loads((RESULTS / "data" / "fine_tuning.json").read_text())
+    runs = [run for run in content["runs"] if "flags" not in run]  # of earlier forms of the loop
+    baselines = json.loads((RESULTS / "data" / "small_tasks.json").read_text())["tasks"]
+    replace_parts(str(RESULTS / "real_weights.md"), {"sides": table_of_sides(runs)})
+    replace_parts(str(RESULTS / "fold.md"), {"tasks": table_of_models(runs, baselines)})
+    draw(runs)
+
+
+if __name__ == "__main__":
+    main()
