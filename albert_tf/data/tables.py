@@ -276,7 +276,8 @@ def _read(
 
 def _lines(text: str) -> list[str]:
     # Not str.splitlines, which also splits at U+0085, U+2028 and others; real files have these characters inside texts.
-    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
+    end = "\n" if "\n" in text else "\r"  # as spreadsheets on a Mac can write it
+    return [line.removesuffix("\r") for line in text.removesuffix(end).split(end)]
 
 
 def _read_text(

@@ -70,7 +70,7 @@ def test_every_format_has_the_same_rows(name, tmp_path):
     assert rows == list(zip(LABELS, TEXTS, strict=True))
 
 
-@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 def test_quotation_marks_are_text_in_tsv(tmp_path, end):
     lines = ["\ufefftext \tlabel", '"a\t""b""', ' c \t"', "d\x85e\t", ""]
     (tmp_path / "a.txt").write_bytes(end.join(lines).encode())

@@ -24,6 +24,7 @@ VARIANTS = {
     "as it is": TWO,
     "mark": "\ufeff" + TWO,
     "crlf": TWO.replace("\n", "\r\n"),
+    "cr": TWO.replace(" ", "\t").replace("\n", "\r"),
     "white lines": "\n\n" + TWO.rstrip().replace("\n\n", "\n\t\n\n"),
     "docstart": "-DOCSTART- -X- O O\n\n" + TWO.replace("\n\n", "\n-DOCSTART- O\n"),
     "spaces": TWO.replace(" ", "  "),
