@@ -69,6 +69,8 @@ def split_labels(field: Cell, separator: str, place: str) -> list[str]:
 def as_list(field: Cell, place: str) -> Cell:
     """The list that a text writes in Python or JSON, as pandas writes lists to CSV; other texts as they are."""
     text = field.strip() if isinstance(field, str) else ""
+    if text == "set()":
+        return []
     if text[:1] + text[-1:] not in ("[]", "()", "{}"):
         return field
     try:
@@ -79,7 +81,7 @@ def as_list(field: Cell, place: str) -> Cell:
     has_joined = re.search(r"""['"]\s+['"]""", text)
     if isinstance(value, list | tuple | set) and not has_joined:
         return cell(list(value))
-    if text.startswith("["):
+    if re.match(r"""\[|\{\s*(\}|['"][^:]*:)""", text):  # an object is none, either
         raise UserError(f"{place}: expected a list of Python or JSON, got {text[:80]!r}")
     return field
 
@@ -142,6 +144,8 @@ def with_values(
 def _one_label(field: Cell, place: str) -> str:
     if isinstance(field := as_list(field, place), str):
         return label_name(field)
+    if len(field) == 1:
+        return label_name(field[0])
     reason = f"expected one label, got a list of {len(field)}; --label_separator allows several"
     raise UserError(f"{place}: {reason}")
 

@@ -208,11 +208,22 @@ def test_lists_in_cells_of_csv_are_lists(cells, tmp_path):
     assert [example.label for example in examples] == [(1, 1), (1, 0), (0, 1)]
 
 
+def test_lists_have_one_label_or_none(tmp_path):
+    path = tmp_path / "t.csv"
+    pandas.DataFrame({"text": "a", "y": ["['x']", "['y']", "{z}"]}).to_csv(path, index=False)
+    assert own(path)[1] == ("x", "y", "{z}")
+    cells = ["{'x', 'y'}", "set()"]
+    pandas.DataFrame({"text": "a", "y": cells}).to_csv(path, index=False)
+    assert [example.label for example in own(path, label_separator=",")[0]] == [(1, 1), (0, 0)]
+
+
 @pytest.mark.parametrize(
     ("cells", "separator", "message"),
     [
         (["[0, 1, 0]", "[1, 0, 0]"], ",", "expected lists of labels, or a column of 0 and 1"),
         (["[0, 1]", "[1, 0]"], ",", "expected lists of labels, or a column of 0 and 1"),
+        (["{'a': 1, 'b': 0}", "{}"], ",", "row 1 (line 2): expected a list of Python or JSON"),
+        (['{"a": true}', "b"], "", "row 1 (line 2): expected a list of Python or JSON"),
         (["[0 1 0]", "[1 0 0]"], ",", "row 1 (line 2): expected a list of Python or JSON"),
         (["['a' 'b']", "['a']"], ",", "row 1 (line 2): expected a list of Python or JSON"),
         (["['a', 'b']", "['a']"], "", "row 1 (line 2): expected one label, got a list of 2"),
