@@ -155,7 +155,7 @@ def cell(value: Any) -> Cell:
     """A value of JSON, Arrow or pandas as text, or as a list of texts; an object is an error."""
     if isinstance(value, str):
         return value
-    if value is None or is_missing(value):
+    if is_missing(value):
         return ""
     if isinstance(value, Mapping):
         raise UserError(f"expected a text, got an object; {_RECORDS}")
@@ -191,9 +191,9 @@ def items_of(frame: "pandas.DataFrame") -> list[dict[str, Cell]]:
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a value of pandas stands for a missing one."""
+    """Whether a value of JSON or pandas stands for a missing one."""
     is_nan = isinstance(value, float) and math.isnan(value)
-    return is_nan or type(value).__name__ in ("NAType", "NaTType")
+    return value is None or is_nan or type(value).__name__ in ("NAType", "NaTType")
 
 
 def _ending(path: str) -> str:

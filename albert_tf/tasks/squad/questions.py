@@ -1,5 +1,6 @@
 """SQuAD 1.1 and 2.0: reads questions from the official JSON, or from rows."""
 
+import contextlib
 import dataclasses
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -8,7 +9,7 @@ import numpy as np
 
 from albert_tf.core import files
 from albert_tf.core.errors import UserError, first_line, shortened
-from albert_tf.data.tables import has_lists, read_table
+from albert_tf.data.tables import has_lists, is_missing, read_table
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,12 +79,17 @@ def version_of(path: str, source: str) -> str:
 
 def _entries(path: str, source: str) -> Iterator[tuple[Any, Any]]:
     """Each question with its context."""
-    if has_lists(path) and not path.lower().endswith(".json"):
-        rows = read_table(path, source=source).to_dict("records")
-    else:
+    data: Any = None
+    if not has_lists(path):
         data = files.read_json(path, object)
-        rows = data["data"] if isinstance(data, dict) else data
-    yield from entries_of(rows)
+    elif path.lower().endswith(".json"):
+        with contextlib.suppress(UserError):  # JSON lines, to which `datasets` gives this ending
+            data = files.read_json(path, object)
+    if data is None:
+        rows = read_table(path, source=source).to_dict("records")
+        data = [{key: row[key] for key in row if not is_missing(row[key])} for row in rows]
+        data = data[0] if len(data) == 1 and "data" in data[0] else data
+    yield from entries_of(data["data"] if isinstance(data, dict) else data)
 
 
 def entries_of(rows: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
@@ -114,6 +120,7 @@ def _is_impossible(entry: Any) -> Any:
 
 def _question(entry: Any, context: str, version: str, need_answers: bool) -> SquadQuestion:
     id, text = entry["id"], entry["question"]
+    id = str(id) if type(id) is int else id
     is_impossible = need_answers and _is_impossible(entry)
     pairs = tuple(_answers_of(entry)) if need_answers and not is_impossible else ()
     texts = (id, text, context, *(text for text, _ in pairs))

@@ -1,5 +1,6 @@
 """SQuAD's questions from the official JSON: every field, and an error for everything that is wrong."""
 
+import gzip
 import json
 
 import pandas
@@ -109,13 +110,18 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize("name", ["a.json", "a.jsonl", "a.parquet", "data.json", "lists.json"])
+@pytest.mark.parametrize(
+    "name",
+    ["a.json", "a.jsonl", "lines.json", "a.parquet", "data.json", "lists.json", "data.json.gz"],
+)
 def test_rows_of_others_are_questions(tmp_path, name):
     path = tmp_path / name
-    if name == "a.jsonl":
+    if name in ("a.jsonl", "lines.json"):
         path.write_text("\n".join(map(json.dumps, ROWS)))
     elif name == "a.parquet":
         pandas.DataFrame(ROWS).to_parquet(path)
+    elif name == "data.json.gz":
+        path.write_bytes(gzip.compress(json.dumps({"data": ROWS}).encode()))
     elif name == "lists.json":
         answers = [{"text": "cat", "answer_start": 4}, {"text": "the cat", "answer_start": 0}]
         rows = [ROWS[0] | {"answers": answers}, ROWS[1] | {"answers": [], "is_impossible": True}]
@@ -126,6 +132,18 @@ def test_rows_of_others_are_questions(tmp_path, name):
     assert first.answers == (("cat", 4), ("the cat", 0)) and first.context == "the cat sat"
     assert (second.id, second.answers, second.is_impossible) == ("q2", (), True)
     assert version_of(str(path), "x") == "2.0"
+
+
+def test_keys_may_be_missing_and_ids_may_be_numbers(tmp_path):
+    rows = [
+        ROWS[0] | {"id": 7},
+        ROWS[1] | {"is_impossible": True},
+        ROWS[0] | {"is_impossible": None},
+    ]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    questions = read(str(tmp_path / "a.jsonl"), version="2.0")
+    assert [question.is_impossible for question in questions] == [False, True, False]
+    assert [question.id for question in questions] == ["7", "q2", "q1"]
 
 
 def test_the_version_is_that_of_the_file(tmp_path, tiny_pretrained):
