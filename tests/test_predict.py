@@ -588,6 +588,19 @@ def test_what_is_written_is_read_back_equal(ending, tmp_path):
     assert found["predicted_text"].tolist() == ["t"] * 5
 
 
+@pytest.mark.parametrize("ending", answer_tables.ENDINGS)
+def test_columns_without_names_and_large_numbers_are_written(ending, tmp_path):
+    large = 2**60 + 1
+    frame = pandas.DataFrame([["a", "", "", large], ["b", "", "", np.nan]], dtype=object)
+    path = tmp_path / f"x{ending}"
+    named = frame.set_axis(["text", "", "", "n"], axis=1)
+    path.write_bytes(answer_tables.answer_table(str(path), named, [{"label": "x"}] * 2))
+    found = read_table(str(path), source="")
+    assert list(found) == ["text", "Unnamed: 1", "Unnamed: 2", "n", "label"]
+    assert str(found["n"].iloc[0]) == str(large)
+    assert found["n"].iloc[1] is None or found["n"].iloc[1] == ""
+
+
 def test_names_of_answers_never_replace_those_of_the_user():
     taken = ["label", "predicted_label"]
     assert answer_tables.beside(["label", "score"], taken) == {

@@ -46,6 +46,8 @@ def answer_table(
     import pandas
 
     ending, taken = _ending(path), list(map(str, frame.columns))
+    if taken.count("") > 1:  # as pandas names them
+        taken = [name or f"Unnamed: {index}" for index, name in enumerate(taken)]
     rows = list(answers) if ending == ".jsonl" else list(map(_flat, answers))
     columns = beside(dict.fromkeys(name for row in rows for name in row), taken)
     own = frame.set_axis(taken, axis=1).reset_index(drop=True)
@@ -90,13 +92,16 @@ def _plain(value: Any) -> Any:
 
 
 def _text(table: "pandas.DataFrame", is_tsv: bool) -> bytes:
+    import pandas
+
     def cell(value: Any) -> Any:
         plain = _plain(value)
         text = json.dumps(plain, ensure_ascii=False) if isinstance(plain, list | dict) else plain
         return " ".join(_BREAKS.split(text)) if is_tsv and isinstance(text, str) else text
 
     names = [name for name in table if table[name].dtype.kind not in "biuf"]
-    table = table.assign(**table[names].map(cell).astype(object)).rename(columns=cell)
+    cells = {name: pandas.Series([*map(cell, table[name])], table.index, object) for name in names}
+    table = table.assign(**cells).rename(columns=cell)
     # All texts of CSV have quotation marks: the csv module writes none around a lone "\r", where readers end a row.
     quoting = csv.QUOTE_NONE if is_tsv else csv.QUOTE_NONNUMERIC
     options: dict[str, Any] = {"sep": "\t" if is_tsv else ",", "lineterminator": "\n"}
@@ -108,6 +113,7 @@ def _parquet(table: "pandas.DataFrame") -> bytes:
     import pyarrow
 
     for name in [name for name in table if table[name].dtype.kind == "O"]:
+        table[name] = table[name].where(table[name].notna(), None)  # NaN makes floats of numbers
         try:
             pyarrow.array(table[name], from_pandas=True)
         except (pyarrow.ArrowException, TypeError):  # values of several types, as JSON may have
