@@ -150,11 +150,11 @@ def answers_to_rows(
     names = [name.strip() for name in settings.text_columns.split(",") if name]
     examples = []
     for row, item in zip(frame.index, tables.items_of(frame), strict=True):
-        chosen: Any = {key: _as_list(key, item[key]) for key in item}
-        if names:
-            keys = ("text_a", "text_b") if len(names) > 1 else ("text",)
-            chosen = dict(zip(keys, map(item.get, names), strict=True))
         try:
+            chosen: Any = {key: _as_list(key, item[key]) for key in item}
+            if names:
+                keys = ("text_a", "text_b") if len(names) > 1 else ("text",)
+                chosen = dict(zip(keys, map(item.get, names), strict=True))
             examples.append(predictor.check(chosen if any(item.values()) else predictor.empty))
         except UserError as error:
             hint = "" if names else "; --text_columns names other columns"
@@ -172,9 +172,9 @@ def answers_to_rows(
 
 def _as_list(key: str, value: tables.Cell) -> tables.Cell:
     """The list in a cell of a text file, for the keys of items that are lists."""
-    if key not in ("tokens", "options") or not isinstance(value, str) or value[:1] != "[":
-        return value
-    return files.parse_json(value, key, list)
+    from albert_tf.tasks.classification.tsv import as_list  # NumPy
+
+    return as_list(value, key) if key in ("tokens", "options") else value
 
 
 def answer_lines(predictor: "Predictor", batch_size: int, input_format: str = "") -> None:
