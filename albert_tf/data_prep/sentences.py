@@ -17,10 +17,11 @@ _UNMARKED = r"[\p{Thai}\p{Lao}\p{Tai_Le}\p{New_Tai_Lue}\p{Tai_Viet}]"
 # What follows the end of a sentence: quotation marks, brackets, emphasis, emoji, marks of direction, notes like [1].
 _CLOSERS = r"(?:[\p{Pe}\p{Pi}\p{Pf}\p{QMark}\p{So}\p{Sk}\p{Cf}\p{M}*_~～\s]|\[\w{1,3}\])*"
 # Marks that are always final, unlike a full stop. Unicode does not count Tibetan shads among them, and keyboards have
-# other characters for two: the Greek question mark is a semicolon, the Armenian full stop a colon.
+# other characters for some: the Greek question mark is a semicolon, the Armenian full stop a colon, the Ethiopic one
+# two of them, or two marks between words.
 _FINAL = (
     r"(?:[\p{STerm}--[.!?．]]|[།༎]"
-    r"|(?<=\p{Greek}[\p{Pe}\p{Pf}]?)[;\u037e]|(?<=\p{Armenian}[\p{Pe}\p{Pf}]?):)"
+    r"|(?<=\p{Greek}[\p{Pe}\p{Pf}]?)[;\u037e]|(?<=\p{Armenian}[\p{Pe}\p{Pf}]?):|፡፡|(?<=\p{Ethiopic})::)"
 )
 # An ellipsis can end a sentence, and a dash before a quotation mark does: there, somebody is interrupted.
 _ANY_END = rf"(?:[\p{{STerm}}…‥⋯]|{_FINAL}|[-–—―](?=\p{{QMark}}))"
@@ -61,7 +62,7 @@ _WITH_ORDINALS = (
 )
 _ORDINAL = _compiled(r"(?r)(?<![\p{L}\p{N}.,:-])\d{1,2}\.\Z")
 _ARABIC_LETTER = _compiled(r"(?r)(?<![\p{L}\p{M}])\p{Arabic}\.\Z")
-_HIRAGANA = _compiled(r"\p{Hiragana}")
+_PARTICLE = _compiled(r"[\p{Hiragana}\p{Hangul}]")
 _LONE_SURROGATE = _compiled("[\ud800-\udfff]")  # half a character, not in UTF-8
 _MIN_UNMARKED_LETTERS = 6  # fewer in a line of a script without final punctuation are a heading
 
@@ -140,14 +141,15 @@ def _cuts(text: str, language: str) -> Iterator[int]:
             and after.isalnum()
         ):
             continue
-        # Single letters are abbreviations in Arabic, and a Japanese quotation goes on with a particle: 「…。」と.
+        # Single letters are abbreviations in Arabic, and quotations go on with a particle: 「…。」と, “….”라고.
         if _ARABIC_LETTER.search(unquoted[max(0, last - 2) : last + 1]):
             continue
         is_ordinal = after.isalpha() and _ORDINAL.search(unquoted[max(0, last - 3) : last + 1])
         if is_ordinal and language in _WITH_ORDINALS:
             continue
         is_closed = between and all(unicodedata.category(mark) in ("Pe", "Pf") for mark in between)
-        if is_closed and _HIRAGANA.match(after):
+        closes = between == '"' and text.count(between, 0, positions[last]) % 2
+        if (closes or is_closed) and _PARTICLE.match(after):
             continue
         has_mark = bool(between.strip()) or unicodedata.category(after) == "Pd"
         if has_mark and starts_in_lower_case(unquoted[end : end + 40]):

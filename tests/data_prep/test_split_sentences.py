@@ -252,6 +252,8 @@ def test_keeps_what_a_person_would_keep(tmp_path, name, layout):
                 "彼は笑った。",
             ],
         ),
+        ("ja", ['彼は"はい。"と言った。', '"いいえ。"', "彼は笑った。"]),
+        ("ko", ["그는 “모른다.”라고 말했다.", '"네."라고 했다.', "“가자.”", "우리는 갔다."]),
         ("de", ["Im 19. Jahrhundert, am 3. Mai.", "Das war im Jahr 1990.", "Danach kam Paul."]),
         ("ar", ["ذهب د. أحمد إلى السوق.", "قال أ. د. محمود نعم.", "انظر ص. 15 من الكتاب."]),
     ],
@@ -268,6 +270,9 @@ def test_marks_of_other_scripts_end_sentences_without_the_language():
     ]
     greek = "«Πού πας;» ρώτησε. Έχετε πάει εκεί; Ναι."
     assert sentences.split_paragraph(greek) == ["«Πού πας;» ρώτησε.", "Έχετε πάει εκεί;", "Ναι."]
+    amharic = ["ሰላም ነው፡፡", "እንዴት ነህ?", "ደህና ነኝ::", "«እመጣለሁ፡፡»", "ሄደ።"]
+    assert sentences.split_paragraph(" ".join(amharic)) == amharic
+    assert all(map(sentences.ends_as_sentence, amharic))
     french = "« Oui. Je viens. » Il part."
     assert sentences.split_paragraph(french) == ["« Oui.", "Je viens. »", "Il part."]
 
