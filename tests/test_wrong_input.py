@@ -100,6 +100,15 @@ def test_a_wrong_flag(command, task_files, tiny_pretrained):
     )
 
 
+def test_a_model_of_another_program(tiny_pretrained, tmp_path):
+    model = shutil.copytree(tiny_pretrained, tmp_path / "model")
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(config | {"finetuning_task": "tagging"}))
+    flags = [f"--init_checkpoint={model}", "--output_dir=x", "--do_train=false"]
+    line = error_of(fine_tuning_settings, "classifier", *flags)
+    assert f"{model}: is a model of tagging, which another program uses" in line
+
+
 @pytest.mark.parametrize(
     ("program", "flags", "message"),
     [

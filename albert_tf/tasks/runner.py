@@ -51,6 +51,8 @@ def defaults(
         path = hub_names.fetched(path)
     # TensorFlow reads remote files, so they are read only if flags depend on them.
     model = describe(path) if only_uses or "://" not in path else Description()
+    if only_uses and model.task_name in {*registry.TASKS} - {*definition.names}:
+        raise UserError(f"{path}: is a model of {model.task_name}, which another program uses")
     if only_uses and model.task_name in definition.names:
         trained = definition.settings.of_model(model.settings)
         fixed = given & {*definition.settings.names(of_model="fixed")}
