@@ -66,10 +66,11 @@ def load_pretrained(
         project wrote it; or a variable of the encoder is missing or has another shape.
     """
     weights = read_weights(path, num_hidden_layers)
-    if None not in (num_labels, num_classes) or 0 in (num_labels, num_classes):
+    given = [number for number in (num_labels, num_classes) if number is not None]
+    if len(given) > 1 or any(number < 1 for number in given):
         raise UserError("num_labels, or num_classes, must be at least 1, and only one of them")
-    if number := num_labels or num_classes:
-        labels = [f"LABEL_{label}" for label in range(number)]
+    if given:
+        labels = [f"LABEL_{label}" for label in range(given[0])]
         config = weights.config.with_labels(labels, "")
         weights = dataclasses.replace(weights.without_head(), config=config)
         model = heads.AlbertForSequenceClassification(weights.config, dtype=dtype)
