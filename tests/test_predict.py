@@ -510,7 +510,12 @@ def test_windows_read_long_texts_whole_in_an_export(finished, tmp_path):
     plain = [predictor.answered([predictor.check(text)])[0] for text in texts]
     predictor.read_in_windows(True)
     windows = predictor.predict(texts)
-    assert plain[0] == windows[0] and plain[1] != windows[1]
+    short, long = (
+        [list(found["probabilities"].values()) for found in pair]
+        for pair in zip(plain, windows, strict=True)
+    )
+    assert short[0] == pytest.approx(short[1], abs=1e-6)  # a batch of two: other rounding
+    assert long[0] != pytest.approx(long[1], abs=1e-6)
     copy = shutil.copytree(model / "model", tmp_path / "model")
     config = json.loads((copy / "config.json").read_text())
     config["albert_tf"]["task"]["windows"] = True

@@ -134,8 +134,8 @@ def listed(names: Sequence[str]) -> str:
 def read_lines(path: str, source: str, *, empty_rows: bool = False) -> list[str]:
     """The lines of a UTF-8 file, with or without byte-order mark; without empty lines at the end, or with them."""
     try:
-        text = _content(path, source).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
+        text = _decoded(_content(path, source))
+    except ValueError as error:
         raise UserError(f"{source}: cannot be read: {first_line(error)}") from None
     lines = _lines(text)
     while lines and not lines[-1] and not empty_rows:
@@ -267,11 +267,18 @@ def _read(
     ending = _ending(path)
     if ending in (".parquet", ".arrow"):
         return _read_arrow(content, ending), []
-    text = content.decode("utf-8-sig")
+    text = _decoded(content)
     if ending in _JSON:
         rows, lines = _json_rows(text, empty_rows)
         return pandas.DataFrame(rows, dtype=object), lines
     return _read_text(text, ending == ".csv", header, fills_short_rows, empty_rows)
+
+
+def _decoded(content: bytes) -> str:
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{error}; save it as UTF-8") from None
 
 
 def _lines(text: str) -> list[str]:

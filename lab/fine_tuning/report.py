@@ -65,9 +65,13 @@ def table_of_models(runs: Runs, baselines: dict[str, dict]) -> list[str]:
     rows = []
     for name, task in TASKS.items():
         metric, known = task.metrics[0], baselines.get(name, {})
-        cells = [
-            _median(_scores(of_best_setting(_of(runs, task=name, model=model, side=side)), metric))
+        chosen = [
+            of_best_setting(_of(runs, task=name, model=model, side=side))
             for side, model in (("random", FOLDED), ("here", FOLDED), ("here", TEACHER))
+        ]
+        cells = [
+            f"{_median(_scores(own, metric))}; {own[0].get('epochs', task.epochs):g}" if own else ""
+            for own in chosen
         ]
         if not cells[1]:
             continue
@@ -82,7 +86,7 @@ def table_of_models(runs: Runs, baselines: dict[str, dict]) -> list[str]:
         random = cells[0] or _median(own)
         rows.append((_NAMES.get(name, name), metric, *first, random, _median(old), *cells[1:]))
     head = "task | metric | majority class | TF-IDF | random weights | albert-small-en"
-    return tables.table(f"{head} | albert-minilm-l6 | all-MiniLM-L6-v2", rows)
+    return tables.table(f"{head} | albert-minilm-l6; epochs | all-MiniLM-L6-v2; epochs", rows)
 
 
 def of_best_setting(runs: Runs) -> Runs:

@@ -44,7 +44,7 @@ def parse_value(word: str, indices: Mapping[str, int], place: str) -> int | floa
             raise UserError(f"{place}: expected a label ({known}), got {word[:80]!r}")
         return index
     try:
-        score = float(word)
+        score = float(word if "_" not in word else "nan")  # Python reads 1_000, tables do not
     except ValueError:
         score = math.nan
     if not math.isfinite(score):

@@ -15,7 +15,7 @@ from albert_tf.model.heads import AlbertForPreTraining
 from albert_tf.tasks.pretraining.task import PretrainingTask
 from albert_tf.training import loop
 from lab import report
-from lab.experiments import columns, declarations, intrinsic, layer_changes, training, verdicts
+from lab.experiments import columns, declarations, intrinsic, layer_changes, training
 from lab.experiments.engine import Engine, result_path
 from lab.experiments.training import Trained
 from tests.helpers import LENGTH, TINY, random_features, write_records
@@ -112,43 +112,12 @@ def test_a_killed_run_goes_on(finished, micro):
     assert measured["steps"] == 8
 
 
-def write_result(results_dir, experiment, scale, row: str, seed: int, **content) -> pathlib.Path:
-    """Writes the JSON file of a row and seed with some content."""
-    path = result_path(str(results_dir), experiment, scale.name, experiment.row(row), seed)
-    pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
-    made = {"row": row, "seed": seed, "declared": {}, "measures": {}, **content}
-    pathlib.Path(path).write_text(json.dumps(made))
-    return pathlib.Path(path)
-
-
-def verdicts_of(found: report.Measured) -> dict[str, verdicts.Verdict]:
-    return {claim.text: report.judge(found, claim) for claim in found.experiment.claims}
-
-
 def run_quietly(engine: Engine, experiment, rows) -> str:
     """Runs rows with the first seed; returns what was printed."""
     output = io.StringIO()
     with contextlib.redirect_stdout(output):
         engine.run(experiment, rows, [1])
     return output.getvalue()
-
-
-def test_speeds_are_compared_with_the_reference_and_with_the_bert_of_the_same_shape(tmp_path):
-    # The machine is twice as fast at the second seed.
-    speeds = {"BERT-base": (40.0, 80.0), "BERT-large": (10.0, 20.0), "ALBERT-large": (17.0, 36.0)}
-    table, scale = declarations.read_experiment("table_2"), declarations.read_scale("nano")
-    for name, medians in speeds.items():
-        for seed, median in enumerate(medians, 1):
-            write_result(tmp_path, table, scale, name, seed, measures={"speed": {"median": median}})
-    found = report.Measured(table, report.read_results(table, scale, str(tmp_path)))
-    assert report.cell(found, table.row("ALBERT-large"), "speedup") == "1.75 ± 0.07 (1.7)"
-    assert report.cell(found, table.row("BERT-base"), "speedup") == "4.00 ± 0.00 (4.7)"
-    assert report.cell(found, table.row("BERT-base"), "speedup_same_shape") == "1.00 ± 0.00"
-    assert report.cell(found, table.row("ALBERT-large"), "speedup_same_shape") == "1.75 ± 0.07"
-    found = verdicts_of(found)
-    # Every seed is compared with the same seed of the reference, so only the spread of the ratios counts.
-    assert found["ALBERT-large trains faster than BERT-large"].reason == "+0.75 ± 0.64 (n = 2)"
-    assert found["ALBERT-base trains faster than BERT-base"].word == verdicts.NOT_RUN
 
 
 def test_the_average_is_the_papers():

@@ -146,6 +146,7 @@ WRONG = {  # the column of labels -> what the line says about it
     "good good, bad": "every row has one label, such as ",
     "1 nan": "row 2 (line 3): expected a number as score, got 'nan'",
     "1 1,5": "row 2 (line 3): expected a number as score, got '1,5'",
+    "1 1_5": "row 2 (line 3): expected a number as score, got '1_5'",
 }
 
 
