@@ -152,7 +152,7 @@ class Routes:
         return await self._batches.answers(model.answered, list(map(model.check, items)))
 
     async def _predict(self, asked: dict[str, Any]) -> dict[str, Any]:
-        if asked.keys() != {"instances"}:
+        if asked.keys() - {"signature_name"} != {"instances"}:  # that of TF Serving's clients
             raise UserError(f'expected "instances", a list; got {shortened(list(asked))}')
         return {"predictions": await self._answers(asked["instances"])}
 

@@ -104,7 +104,7 @@ def test_answers_are_the_predictors(kind, sources):
 
 def test_a_pretrained_model_answers_by_the_text(send, predictor):
     items = ["a [MASK] sat", "the cat\ta dog", "the cat"]
-    _, answer = send("/v1/models/tiny:predict", {"instances": items})
+    _, answer = send("/v1/models/tiny:predict", {"instances": items, "signature_name": "x"})
     assert [list(one) for one in answer["predictions"]] == [
         ["text", "masks"],
         ["in_order"],
