@@ -30,6 +30,10 @@ def _scores(runs: Runs, metric: str) -> list[float]:
     return [run["scores"][metric] for run in runs]
 
 
+def _seconds(runs: Runs) -> list[float]:
+    return [run["processor_seconds"] for run in runs if "processor_seconds" in run]
+
+
 def pairs(runs: Runs) -> list[tuple[str, float, Runs, Runs]]:
     """Task, rate, and the runs of the same weights here and in transformers, with equal settings."""
     equal = [run for run in _of(runs, model=TEACHER, epochs=None, mixed_precision=None)]
@@ -51,7 +55,7 @@ def table_of_sides(runs: Runs) -> list[str]:
         metric = TASKS[name].metrics[0]
         scores = [_scores(side, metric) for side in (here, there)]
         difference = statistics.median(scores[0]) - statistics.median(scores[1])
-        seconds = [_median([run["processor_seconds"] for run in s], 0) for s in (here, there)]
+        seconds = [_median(_seconds(side), 0) for side in (here, there)]
         cells = (*map(_median, scores), f"{difference:+.1f}", *seconds)
         seeds = " and ".join(sorted({str(len(side)) for side in (here, there)}))
         steps = f"{here[0]['steps']:,}"
@@ -104,13 +108,10 @@ def draw(runs: Runs) -> None:
     figure, ((axes,),) = new_figure(1, width=6.0, height=3.8)
     for color, (name, rate, here, there) in zip(2 * COLORS, pairs(runs), strict=False):
         metric = TASKS[name].metrics[0]
-        points = [
-            tuple(
-                statistics.median(values)
-                for values in ([run["processor_seconds"] for run in side], _scores(side, metric))
-            )
-            for side in (here, there)
-        ]
+        values = [(_seconds(side), _scores(side, metric)) for side in (here, there)]
+        if not all(map(all, values)):
+            continue
+        points = [tuple(map(statistics.median, pair)) for pair in values]
         axes.plot(*zip(*points, strict=True), "-", lw=0.8, color=color)
         axes.plot(*points[0], "o", color=color, label=f"{_NAMES.get(name, name)}, {rate:g}")
         axes.plot(*points[1], "s", mfc="white", color=color)
