@@ -199,7 +199,7 @@ def made(name: str, seed: int, side: str, settings: BothSettings) -> dict[str, A
     parts = [f"{value:g}" if isinstance(value, float) else str(value) for value in place.values()]
     folder = pathlib.Path(settings.work_dir, "runs", *parts).resolve()
     folder.parent.mkdir(parents=True, exist_ok=True)
-    log_file = folder.with_suffix(".log")
+    log_file = folder.with_name(f"{folder.name}.log")  # a name may be 0.0001
     if side == "torch":
         command = command_in_torch(name, seed, folder, settings)
     else:
