@@ -194,12 +194,13 @@ def place_of(name: str, seed: int, side: str, settings: BothSettings) -> dict[st
 
 
 def made(name: str, seed: int, side: str, settings: BothSettings) -> dict[str, Any]:
-    """Makes a run; returns what is recorded of it: scores in percent, and the processor time of the whole process."""
+    """Makes a run; returns what is recorded: scores in percent; the processor time if one process made all of it."""
     place = place_of(name, seed, side, settings)
     parts = [f"{value:g}" if isinstance(value, float) else str(value) for value in place.values()]
     folder = pathlib.Path(settings.work_dir, "runs", *parts).resolve()
     folder.parent.mkdir(parents=True, exist_ok=True)
     log_file = folder.with_name(f"{folder.name}.log")  # a name may be 0.0001
+    is_whole = side == "torch" or not folder.exists()  # not what an interruption has left
     if side == "torch":
         command = command_in_torch(name, seed, folder, settings)
     else:
@@ -218,12 +219,13 @@ def made(name: str, seed: int, side: str, settings: BothSettings) -> dict[str, A
     scores = {key: round(scale * found["eval"][key], 3) for key in TASKS[name].metrics}
     lines = (folder / "metrics.jsonl").read_text().splitlines()
     logged = [line for line in map(json.loads, lines) if line.get("split", "train") == "train"]
+    seconds = round(usage.ru_utime + usage.ru_stime, 1)
     return {
         **place,
         "scores": scores,
         "steps": found["step"],
         "losses": [round(line["loss"], 4) for line in logged][:20],  # means of 10 steps
-        "processor_seconds": round(usage.ru_utime + usage.ru_stime, 1),
+        **({"processor_seconds": seconds} if is_whole else {}),
         "commit": machine.commit(str(_ROOT), short=True),
     }
 
