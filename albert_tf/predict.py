@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from albert_tf.tasks.predictor import Item, Predictor
 
 _BATCHES_AT_A_TIME = 32  # are read together, so that sequences of similar length can form a batch
+_LISTS = {"tokens", "options"}  # keys of items that are lists
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -151,7 +152,8 @@ def answers_to_rows(
     examples = []
     for row, item in zip(frame.index, tables.items_of(frame), strict=True):
         try:
-            chosen: Any = {key: _as_list(key, item[key]) for key in item}
+            lists = _LISTS & item.keys()
+            chosen: Any = item | {key: tables.as_list(item[key], key) for key in lists}
             if names:
                 keys = ("text_a", "text_b") if len(names) > 1 else ("text",)
                 chosen = dict(zip(keys, map(item.get, names), strict=True))
@@ -168,13 +170,6 @@ def answers_to_rows(
             answers += predictor.answered(examples[start : start + step])
             progress.update(len(answers))
     return answers
-
-
-def _as_list(key: str, value: tables.Cell) -> tables.Cell:
-    """The list in a cell of a text file, for the keys of items that are lists."""
-    from albert_tf.tasks.classification.tsv import as_list  # NumPy
-
-    return as_list(value, key) if key in ("tokens", "options") else value
 
 
 def answer_lines(predictor: "Predictor", batch_size: int, input_format: str = "") -> None:

@@ -507,15 +507,10 @@ def test_windows_read_long_texts_whole_in_an_export(finished, tmp_path):
     model = finished("tsv").folder
     texts = ["anna saw bert .", " ".join(["anna saw"] * 30 + ["dora was bad ."])]
     predictor = predictors.load_predictor(model)
-    plain = [predictor.answered([predictor.check(text)])[0] for text in texts]
+    plain = [predictor.predict([text])[0] for text in texts]
     predictor.read_in_windows(True)
-    windows = predictor.predict(texts)
-    short, long = (
-        [list(found["probabilities"].values()) for found in pair]
-        for pair in zip(plain, windows, strict=True)
-    )
-    assert short[0] == pytest.approx(short[1], abs=1e-6)  # a batch of two: other rounding
-    assert long[0] != pytest.approx(long[1], abs=1e-6)
+    windows = [predictor.predict([text])[0] for text in texts]  # larger batches round otherwise
+    assert plain[0] == windows[0] and plain[1] != windows[1]
     copy = shutil.copytree(model / "model", tmp_path / "model")
     config = json.loads((copy / "config.json").read_text())
     config["albert_tf"]["task"]["windows"] = True

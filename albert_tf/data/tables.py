@@ -4,6 +4,7 @@ The ending of a file's name selects the format; it may be followed by .gz. Files
 which quotation marks are ordinary text: the files of GLUE contain thousands of unpaired ones.
 """
 
+import ast
 import contextlib
 import csv
 import gzip
@@ -174,6 +175,26 @@ def cell(value: Any) -> Cell:
     # A missing value makes floats of the whole numbers of its column.
     is_whole = isinstance(value, float) and value.is_integer()
     return str(int(value) if is_whole else value)
+
+
+def as_list(field: Cell, place: str) -> Cell:
+    """The list that a text writes in Python or JSON, as pandas writes lists to CSV; other texts as they are."""
+    text = field.strip() if isinstance(field, str) else ""
+    if text == "set()":
+        return []
+    if text[:1] + text[-1:] not in ("[]", "()", "{}"):
+        return field
+    try:
+        value = ast.literal_eval(re.sub(r"\bnull\b", "None", text))
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        value = None
+    # NumPy writes no commas: Python would join the texts.
+    has_joined = re.search(r"""['"]\s+['"]""", text)
+    if isinstance(value, list | tuple | set) and not has_joined:
+        return cell(list(value))
+    if re.match(r"""\[|\{\s*(\}|['"][^:]*:)""", text):  # an object is none, either
+        raise UserError(f"{place}: expected a list of Python or JSON, got {text[:80]!r}")
+    return field
 
 
 def items_of(frame: "pandas.DataFrame") -> list[dict[str, Cell]]:

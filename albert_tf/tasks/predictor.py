@@ -5,7 +5,6 @@ JSON can contain. The same functions as in training make the features, so the an
 """
 
 import abc
-import math
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,7 +15,7 @@ import numpy as np
 from albert_tf.core.errors import UserError, shortened
 from albert_tf.core.settings import Settings
 from albert_tf.data.feature_table import FeatureTable
-from albert_tf.data.tables import cell
+from albert_tf.data.tables import cell, is_missing
 from albert_tf.tasks.sequences import cut_report
 from albert_tf.text.tokenizer import Tokenizer
 
@@ -192,7 +191,7 @@ def without_missing(item: Any) -> Any:
     """An item with empty texts in the place of None and NaN."""
     if isinstance(item, Mapping):
         return {key: without_missing(value) for key, value in item.items()}
-    return "" if item is None or (isinstance(item, float) and math.isnan(item)) else item
+    return "" if is_missing(item) else item
 
 
 def _value(value: Any) -> Any:

@@ -111,6 +111,15 @@ def test_values_from_files_are_checked(values, message):
     assert error_of(Example, **values) == message
 
 
+def test_declarations():
+    with pytest.raises(TypeError, match="minimun"):
+        changed(Example, "width", 3, minimun=1)
+    field = changed(Example, "rate", 0.25, maximum=0.75)
+    expected = {**Example.__dataclass_fields__["rate"].metadata, "maximum": 0.75}
+    assert field.default == 0.25 and dict(field.metadata) == expected
+    assert Example.names(changes_results=False) == ("name",)
+
+
 def test_help_has_every_flag_with_values_and_defaults():
     lines = flags.help_text("Does it.\n", [Example, Own]).splitlines()
     assert lines[:3] == ["Does it.", "", "What this program has."] and "More about it." not in lines

@@ -113,7 +113,10 @@ WRONG = {
     "twice.csv": (b"text, text ,label\na,b,c\n", "has two columns 'text'"),
     "empty.csv": (b"\n\n", "contains no rows"),
     "header.csv": (b"text,label\n", "contains no rows"),
-    "latin.csv": ("text,label\nété,b\n".encode("latin-1"), "; save it as UTF-8"),
+    "latin.csv": (
+        "text,label\nété,b\n".encode("latin-1"),
+        "'utf-8' codec can't decode byte 0xe9 in position 11: invalid continuation byte; save it as UTF-8",
+    ),
     "list.jsonl": (b'{"text": 1}\n["a"]\n', "line 2: expected a JSON object"),
     "text.json": (b'[{"text": 1}, "a"]', "row 2: expected a JSON object"),
     "open.jsonl": (b'{"text": "a"}\n{"text": ', "line 2: not "),

@@ -1,6 +1,5 @@
 """Labels and scores of tables, and the reader of a classification or regression task of the user's own."""
 
-import ast
 import contextlib
 import dataclasses
 import math
@@ -9,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from albert_tf.core.errors import UserError
-from albert_tf.data.tables import Cell, cell, chosen, listed, read_table, text_of
+from albert_tf.data.tables import Cell, as_list, chosen, listed, read_table, text_of
 from albert_tf.tasks.classification.text_pairs import TextExample
 
 if TYPE_CHECKING:
@@ -64,26 +63,6 @@ def split_labels(field: Cell, separator: str, place: str) -> list[str]:
         expected = f"expected labels with {separator!r} between them"
         raise UserError(f"{place}: {expected}, got {field[:80]!r}")
     return labels
-
-
-def as_list(field: Cell, place: str) -> Cell:
-    """The list that a text writes in Python or JSON, as pandas writes lists to CSV; other texts as they are."""
-    text = field.strip() if isinstance(field, str) else ""
-    if text == "set()":
-        return []
-    if text[:1] + text[-1:] not in ("[]", "()", "{}"):
-        return field
-    try:
-        value = ast.literal_eval(re.sub(r"\bnull\b", "None", text))
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
-        value = None
-    # NumPy writes no commas: Python would join the texts.
-    has_joined = re.search(r"""['"]\s+['"]""", text)
-    if isinstance(value, list | tuple | set) and not has_joined:
-        return cell(list(value))
-    if re.match(r"""\[|\{\s*(\}|['"][^:]*:)""", text):  # an object is none, either
-        raise UserError(f"{place}: expected a list of Python or JSON, got {text[:80]!r}")
-    return field
 
 
 def read_rows(path: str, flag: str) -> "pandas.DataFrame":

@@ -15,8 +15,8 @@ import re
 from collections.abc import Iterator, Sequence
 
 from albert_tf.core.errors import UserError
-from albert_tf.data.tables import chosen, has_lists, listed, read_lines, read_table
-from albert_tf.tasks.classification.tsv import as_list, label_indices, parse_value
+from albert_tf.data.tables import as_list, chosen, has_lists, listed, read_lines, read_table
+from albert_tf.tasks.classification.tsv import label_indices, parse_value
 from albert_tf.tasks.tagging import entities
 from albert_tf.tasks.tagging.settings import BARE, FIRST, LAST, PREFIXED, WORDS
 
