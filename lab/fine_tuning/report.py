@@ -36,7 +36,7 @@ def _seconds(runs: Runs) -> list[float]:
 
 def pairs(runs: Runs) -> list[tuple[str, float, Runs, Runs]]:
     """Task, rate, and the runs of the same weights here and in transformers, with equal settings."""
-    equal = [run for run in _of(runs, model=TEACHER, epochs=None, mixed_precision=None)]
+    equal = _of(runs, model=TEACHER, epochs=None, mixed_precision=None)
     found = []
     for name in TASKS:
         for rate in sorted({run["learning_rate"] for run in _of(equal, task=name)}):
