@@ -44,6 +44,11 @@ class DistillationConfig(Settings):
     vector_weight: float = setting(
         2.0, "Weight of 1 - the cosine of the mean vectors of a text.", **_WEIGHT
     )
+    masked_lm_weight: float = setting(
+        0.0,
+        "Weight of the masked-LM loss of the student, whose head is trained and kept; 0 trains none.",
+        **_WEIGHT,
+    )
 
     def check_with(self, others: Mapping[type[Settings], Any]) -> None:
         """Checks that the flags name text and a student."""

@@ -1,8 +1,8 @@
 """Distills the hidden states of a trained encoder into a smaller one.
 
 Sources of the losses: hidden states, TinyBERT (arXiv 1909.10351, equation 8), here relative to the teacher's variance,
-so that all layers count alike; mean vectors, LEAF (2509.12539). Shape legend: `model/encoder.py`; Z is the number of
-hidden states of the student, the embeddings included.
+so that all layers count alike; mean vectors, LEAF (2509.12539); masked LM, BERT (1810.04805, section 3.1). Shape
+legend: `model/encoder.py`; Z is the number of hidden states of the student, the embeddings included.
 """
 
 import functools
@@ -22,14 +22,24 @@ from albert_tf.formats import pretrained
 from albert_tf.formats.folding import layer_states, matched_layers
 from albert_tf.formats.tokenizer_files import vocabulary_files
 from albert_tf.formats.weights import POOLER
-from albert_tf.model.heads import MODEL_CLASSES, Dense, Initializers, ModelWithHead
+from albert_tf.model.encoder import fold_seed, prefixed
+from albert_tf.model.heads import (
+    MODEL_CLASSES,
+    AlbertForPreTraining,
+    Dense,
+    Initializers,
+    ModelWithHead,
+)
 from albert_tf.tasks.distillation.settings import DistillationConfig, DistillationRunConfig
 from albert_tf.text.tokenizer import Tokenizer
-from albert_tf.training.losses import Ratio
+from albert_tf.training import random_masks
+from albert_tf.training.losses import Ratio, accuracy, cross_entropy
 from albert_tf.training.task import Features, Files, Outputs, Predictions, Task
 
 _TEXTS_PER_CALL = 10_000
 _TEXTS_FOR_VARIANCE = 256
+_MASKED_LM_HEAD = "cls/predictions/"
+_MASKED_SITE = 2_000_000  # of the dropout of the masked text; others have smaller numbers
 
 
 @functools.cache
@@ -37,13 +47,20 @@ def student_class(model_class: type[ModelWithHead]) -> type[ModelWithHead]:
     """The class of a model whose outputs are its own hidden states and its teacher's."""
 
     def call(self, inputs, training=False, seed=None):
-        """`student` and `teacher`: lists of Z hidden states [B, L, D] float32."""
+        """`student` and `teacher`: lists of Z hidden states [B, L, D] float32; with `masks`, also masked LM."""
         outputs = self.encoder(inputs, training=training, seed=seed, output_hidden_states=True)
         states = layer_states(outputs["hidden_states"], self.config)
         hidden_states = [tf.cast(state, tf.float32) for state in states]
         if self.to_teacher is not None:
             hidden_states = [self.to_teacher(hidden_BLD) for hidden_BLD in hidden_states]
-        return {"student": hidden_states, "teacher": self.teacher(inputs)}
+        answers = {"student": hidden_states, "teacher": self.teacher(inputs)}
+        if self.masks:
+            masked, chosen = self.masks(inputs, seed)
+            seed = fold_seed(seed, _MASKED_SITE)
+            sequence_BLD = self.encoder(masked, training=training, seed=seed)["sequence_output"]
+            hidden_BPD = tf.gather(sequence_BLD, chosen["masked_lm_positions"], batch_dims=1)
+            answers |= {**chosen, "masked_lm_logits": self._masked_lm_logits(hidden_BPD)}
+        return answers
 
     def named_variables(self):
         """The variables on which the hidden states depend; others would only decay."""
@@ -51,6 +68,8 @@ def student_class(model_class: type[ModelWithHead]) -> type[ModelWithHead]:
         if self.to_teacher is not None:
             added = self.to_teacher.named_variables().items()
             variables |= {f"to_teacher/{name}": variable for name, variable in added}
+        if self.masks:
+            variables |= prefixed({_MASKED_LM_HEAD: self.masked_lm_head})
         return {name: variable for name, variable in variables.items() if name not in POOLER}
 
     methods = {"call": call, "named_variables": named_variables}
@@ -58,7 +77,7 @@ def student_class(model_class: type[ModelWithHead]) -> type[ModelWithHead]:
 
 
 class DistillationTask(Task):
-    """Trains a student; its head, if it has one, keeps its values."""
+    """Trains a student; its head keeps its values, but for a masked-LM head that is asked for."""
 
     best_metric = "vector_cosine"
     train_data: TableData | None = None
@@ -76,6 +95,9 @@ class DistillationTask(Task):
             config.refuse("max_seq_length", f"is above the {most} positions of student and teacher")
         depths = self.model_config.num_hidden_layers, self._teacher.config.num_hidden_layers
         self._matched = matched_layers(*depths)
+        has_masks = config.masked_lm_weight > 0
+        name = AlbertForPreTraining.__name__ if has_masks else self._weights.model_class
+        self._model_class = MODEL_CLASSES[name]
         self.train_data = self._read("input_file") if run.do_train else None
         self.eval_data = self._read("eval_file") if run.do_eval and config.eval_file else None
         self._variances: dict[str, list[float]] = {}  # by the use of the texts: train, eval
@@ -117,17 +139,28 @@ class DistillationTask(Task):
         return {
             "task": self.config,
             "model": self.model_config,
-            "head": {"model_class": self._weights.model_class},
+            "head": {"model_class": self._model_class.__name__},
             "text": {"examples": len(text.table), "tokens": int(text.table.row_splits[-1])},
         }
 
     def build_model(self, *, dtype: str, recompute_activations: bool, seed: int) -> ModelWithHead:
         """The student with the values of --init_checkpoint; it also calls the teacher."""
-        base = MODEL_CLASSES[self._weights.model_class]
-        model = student_class(base)(
+        model = student_class(self._model_class)(
             self.model_config, dtype=dtype, recompute_activations=recompute_activations, seed=seed
         )
-        pretrained.assign_weights(base.named_variables(model), self._weights)
+        pretrained.assign_weights(self._model_class.named_variables(model), self._weights)
+        model.masks = None
+        if self.config.masked_lm_weight:
+            # Trained word embeddings are long: a new head would begin with a loss that undoes the encoder's.
+            if not any(name.startswith(_MASKED_LM_HEAD) for name in self._weights.arrays):
+                gamma_E = model.masked_lm_head.layer_norm.gamma
+                gamma_E.assign(tf.zeros_like(gamma_E))
+            model.masks = functools.partial(
+                random_masks.masked,
+                mask_id=self._tokenizer.mask_id,
+                vocab_size=self.model_config.vocab_size,
+                longest=self.config.max_seq_length,
+            )
         teacher, _ = pretrained.build_model(self._teacher, dtype=self.config.teacher_precision)
         width, wanted = self.model_config.hidden_size, teacher.config.hidden_size
         model.to_teacher = None
@@ -152,13 +185,20 @@ class DistillationTask(Task):
         return model
 
     def loss_counts(self, features: Features) -> Mapping[str, tf.Tensor]:
-        """Number of tokens, and of texts."""
+        """Number of tokens, of texts, and of masked tokens."""
         weights_BL, weights_B = _weights(features)
         tokens = tf.reduce_sum(weights_BL)
-        return {"hidden_loss": tokens, "last_loss": tokens, "vector_loss": tf.reduce_sum(weights_B)}
+        counts = {
+            "hidden_loss": tokens,
+            "last_loss": tokens,
+            "vector_loss": tf.reduce_sum(weights_B),
+        }
+        if self.config.masked_lm_weight:
+            counts["masked_lm_loss"] = tf.reduce_sum(_masked_lm_weights(features))
+        return counts
 
     def losses(self, outputs: Outputs, features: Features) -> Mapping[str, Ratio]:
-        """Relative squared errors of hidden states, and 1 - the cosine of mean vectors, each with its weight."""
+        """Relative squared errors of hidden states, 1 - the cosine of mean vectors, masked LM, each with its weight."""
         config, counts = self.config, self.loss_counts(features)
         weights_BL, weights_B = _weights(features)
         errors_BLZ = self._relative_errors(outputs, features)
@@ -169,6 +209,10 @@ class DistillationTask(Task):
             "vector_loss": config.vector_weight
             * tf.reduce_sum((1.0 - _cosines(outputs, weights_BL)) * weights_B),
         }
+        if config.masked_lm_weight:
+            sums["masked_lm_loss"] = (
+                config.masked_lm_weight * cross_entropy(*_masked_lm(outputs, features)).sum
+            )
         return {name: Ratio(value, counts[name]) for name, value in sums.items()}
 
     def _relative_errors(self, outputs: Outputs, features: Features) -> tf.Tensor:
@@ -186,6 +230,11 @@ class DistillationTask(Task):
             ],
             axis=-1,
         )
+
+    def metrics(self, outputs: Outputs, features: Features) -> Mapping[str, Ratio]:
+        """Masked-LM accuracy."""
+        is_asked = self.config.masked_lm_weight > 0
+        return {"masked_lm_accuracy": accuracy(*_masked_lm(outputs, features))} if is_asked else {}
 
     def predictions(self, outputs: Outputs, features: Features) -> Mapping[str, tf.Tensor]:
         """For each text: sums of the relative errors [B, Z], number of tokens [B, 1], cosine of mean vectors [B, 1]."""
@@ -210,17 +259,19 @@ class DistillationTask(Task):
         return vocabulary_files(self._tokenizer, self.model_config.max_position_embeddings)
 
     def save_model(self, model: Any, folder: str, history: Mapping[str, Mapping]) -> None:
-        """Writes the student as a model of its own class."""
-        own = MODEL_CLASSES[self._weights.model_class](self.model_config, dtype="float32")
-        values = MODEL_CLASSES[self._weights.model_class].named_variables(model)
+        """Writes the student as a model of its own class, or with the masked-LM head that is asked for."""
+        own = self._model_class(self.model_config, dtype="float32")
+        values = self._model_class.named_variables(model)
         for name, variable in own.named_variables().items():
             variable.assign(values[name])
+        known = {*self._weights.arrays, *model.named_variables()}
+        is_same = self._model_class.__name__ == self._weights.model_class
         pretrained.save_pretrained(
             own,
             folder,
             spm_model_file=self._tokenizer,
-            task=dict(self._weights.task_settings),
-            untrained=self._weights.left_out,
+            task=dict(self._weights.task_settings) if is_same else {},
+            untrained=[name for name in values if name not in known],
             card={"Data": {"teacher": self.config.teacher}, **history},
         )
 
@@ -239,6 +290,15 @@ def _weights(features: Features) -> tuple[tf.Tensor, tf.Tensor]:
     mask_BL = tf.cast(features["input_mask"], tf.float32)
     weights_B = example_weights(features)
     return mask_BL * weights_B[:, None], weights_B
+
+
+def _masked_lm_weights(features: Features) -> tf.Tensor:
+    return random_masks.masked_weights(features["input_mask"]) * example_weights(features)[:, None]
+
+
+def _masked_lm(outputs: Outputs, features: Features):
+    labels_BP = tf.gather(features["input_ids"], outputs["masked_lm_positions"], batch_dims=1)
+    return outputs["masked_lm_logits"], labels_BP, _masked_lm_weights(features)
 
 
 def _cosines(outputs: Outputs, weights_BL: tf.Tensor) -> tf.Tensor:
