@@ -249,8 +249,9 @@ class DistillationTask(Task):
     def evaluate(self, predictions: Predictions) -> Mapping[str, float]:
         """The mean cosine, and the relative error of each hidden state; `error_0` is that of the embeddings."""
         errors_Z = predictions["errors"].sum(axis=0) / predictions["tokens"].sum()
+        is_evaluated = predictions["tokens"] > 0  # all but those beyond --max_eval_steps
         return {
-            "vector_cosine": float(predictions["cosine"].mean()),
+            "vector_cosine": float(predictions["cosine"][is_evaluated].mean()),
             **{f"error_{layer}": float(error) for layer, error in enumerate(errors_Z)},
         }
 
