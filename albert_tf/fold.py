@@ -34,7 +34,11 @@ class FoldSettings(ModelSettings):
     """The model to fold, and the sizes of the result."""
 
     output_dir: str = setting("", "Folder to write to; it must not contain a model.", required=True)
-    embedding_size: int = setting(128, "Width of the embeddings of the result, E.", minimum=1)
+    embedding_size: int | None = setting(
+        None,
+        "Width of the embeddings of the result, E; by default 128, or that of the model if it is smaller.",
+        minimum=1,
+    )
     share_parameters: str = setting(
         "all", "What the layers of a group share.", choices=SHARING_STRATEGIES
     )
@@ -61,7 +65,7 @@ def main(settings: FoldSettings) -> None:
     import numpy as np
 
     from albert_tf.core import files
-    from albert_tf.data.tables import read_lines
+    from albert_tf.data.tables import read_texts
     from albert_tf.formats import folding, pretrained  # TensorFlow
     from albert_tf.serving import predictors
 
@@ -72,8 +76,12 @@ def main(settings: FoldSettings) -> None:
     teacher = weights.config
     if teacher.inner_group_num > 1:
         raise UserError(f"{settings.model}: has several blocks in a layer, and cannot be folded")
+    most = teacher.embedding_size
+    embedding_size = settings.embedding_size or min(128, most)
+    if embedding_size > most:
+        settings.refuse("embedding_size", f"is above the model's, {most}: folding makes it smaller")
     config = teacher.replace(
-        embedding_size=settings.embedding_size,
+        embedding_size=embedding_size,
         num_hidden_layers=settings.num_folded_layers or teacher.num_hidden_layers,
         num_hidden_groups=settings.num_hidden_groups,
         share_parameters=settings.share_parameters,
@@ -86,7 +94,7 @@ def main(settings: FoldSettings) -> None:
     if settings.input_file:
         if not tokenizer:
             raise UserError(f"{settings.model}: has no vocabulary for --input_file")
-        lines = read_lines(settings.input_file, f"--input_file={settings.input_file}")
+        lines = read_texts(settings.input_file, f"--input_file={settings.input_file}")
         lines = lines[:: max(1, len(lines) // _LINES)]
         texts = lines[:: max(1, len(lines) // _NUM_SHOWN)]
         ids = np.concatenate(tokenizer.encode_batch(lines))

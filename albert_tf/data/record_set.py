@@ -122,6 +122,8 @@ def _common_metadata(folders: Sequence[base.Metadata], flag: str) -> dict[str, A
     keys = ("max_seq_length", "max_predictions_per_seq", "spm_sha256", "sentence_task")
     for other in others:
         same = {key: other.get(key) == first.get(key) for key in keys}
+        known = {"do_lower_case", "keep_accents"} & first.keys() & other.keys()
+        same["cleaning"] = all(other[key] == first[key] for key in known)
         same["settings of masks"] = base.mask_settings(other) == base.mask_settings(first)
         if different := [key for key, is_same in same.items() if not is_same]:
             raise UserError(f"--{flag}: its folders were made with different {different[0]}")

@@ -21,6 +21,7 @@ _GROUP = "bert/encoder/transformer/group_"
 _TABLES = ("word_embeddings", "token_type_embeddings", "position_embeddings")
 _EMBEDDINGS = "bert/embeddings/"
 _PROJECTION = "bert/encoder/embedding_hidden_mapping_in/"
+_HEADS = "cls/predictions/", "cls/seq_relationship/"  # of pretraining; others are kept
 _SAMPLES, _MOST_POSITIONS = 40_000, 64  # tokens, and positions, of the least-squares fit
 # Without text, the frequency of a token is that of Zipf's law by its id: vocabularies list frequent tokens first.
 _ZIPF_OFFSET = 100.0
@@ -55,7 +56,7 @@ def fold(
     arrays = {
         name: array
         for name, array in weights.arrays.items()
-        if not name.startswith((_GROUP, _EMBEDDINGS, _PROJECTION)) and not name.startswith("cls/")
+        if not name.startswith((_GROUP, _EMBEDDINGS, _PROJECTION, *_HEADS))
     }
     embeddings, explained = _folded_embeddings(weights, config, frequencies, seed)
     folded = {**arrays, **embeddings, **_folded_layers(weights, config, layers_from)}

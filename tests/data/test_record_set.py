@@ -61,6 +61,19 @@ def test_the_files_of_a_folder_are_those_that_its_metadata_lists(records_file):
         find(records_file.parent)
 
 
+def test_folders_must_agree_about_the_cleaning_of_text(records_file):
+    write_metadata(records_file, do_lower_case=True)
+    other = records_file.parent / "cased" / "b.tfrecord"
+    other.parent.mkdir()
+    other.write_bytes(records_file.read_bytes())
+    both = f"{records_file},{other}"
+    write_metadata(other, keep_accents=False)
+    assert find(both).num_examples == 120  # each says what the other does not
+    write_metadata(other, do_lower_case=False)
+    with pytest.raises(UserError, match="different cleaning"):
+        find(both)
+
+
 def test_records_of_the_original_get_their_lengths_from_the_first_record(records_file):
     record_set = find_pretraining_records(str(records_file), "input_file")
     assert record_set.metadata["max_seq_length"] == LENGTH

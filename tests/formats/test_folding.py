@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
-from albert_tf import fold
+from albert_tf import fold, load_pretrained, save_pretrained
 from albert_tf.formats import folding, pretrained
 from albert_tf.formats.weights import Weights
 from albert_tf.model.config import AlbertConfig
-from albert_tf.model.heads import AlbertForPreTraining
+from albert_tf.model.heads import AlbertForPreTraining, AlbertForSpan
+from tests.helpers import error_of
 
 TEACHER = AlbertConfig(
     vocab_size=500,
@@ -87,14 +88,27 @@ def test_frequent_tokens_are_kept_best(teacher):
 
 
 def test_the_program_prints_the_error_of_each_layer(tiny_pretrained, tmp_path, capsys):
-    fold.main(
-        fold.FoldSettings(
-            model=str(tiny_pretrained), output_dir=str(tmp_path / "f"), embedding_size=3
-        )
-    )
+    model = {"model": str(tiny_pretrained)}
+    fold.main(fold.FoldSettings(**model, output_dir=str(tmp_path / "f"), embedding_size=3))
     table = capsys.readouterr().out.split("hidden state")[1]
     errors = [float(line.split()[-1]) for line in table.splitlines()[1:]]
     assert len(errors) == 2 and min(errors) > 0
+    fold.main(fold.FoldSettings(**model, output_dir=str(tmp_path / "same")))
+    width = load_pretrained(tiny_pretrained).config.embedding_size
+    assert load_pretrained(tmp_path / "same").config.embedding_size == width
+    wider = fold.FoldSettings(**model, output_dir=str(tmp_path / "w"), embedding_size=width + 1)
+    assert "--embedding_size" in error_of(fold.main, wider)
+
+
+def test_a_fine_tuned_head_is_kept(tiny_pretrained, tmp_path):
+    trained = AlbertForSpan(load_pretrained(tiny_pretrained).config, seed=4)
+    save_pretrained(trained, tmp_path / "squad")
+    model = fold.FoldSettings(
+        model=str(tmp_path / "squad"), output_dir=str(tmp_path / "f"), embedding_size=3
+    )
+    fold.main(model)
+    found, wanted = load_pretrained(tmp_path / "f").head, trained.head
+    np.testing.assert_array_equal(found.output_weights, wanted.output_weights)
 
 
 def test_the_error_of_a_layer_is_relative_to_the_variance():

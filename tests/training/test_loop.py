@@ -245,6 +245,19 @@ def test_a_loss_that_is_not_finite_stops_the_run(pretrain, eager, tmp_path):
     assert os.path.exists(tmp_path / "run" / "checkpoints" / "step-1.index")
 
 
+def test_the_model_says_which_sentence_task_it_learned(pretrain, eager, records_file, tmp_path):
+    shutil.copy(records_file, tmp_path)
+    lengths = helpers.LENGTH, helpers.PREDICTIONS
+    facts = {"max_seq_length": lengths[0], "max_predictions_per_seq": lengths[1]}
+    (tmp_path / "metadata.json").write_text(json.dumps({**facts, "sentence_task": "nsp"}))
+    short = "--num_train_steps=1", "--num_warmup_steps=0"
+    folder = pretrain(f"--input_file={tmp_path / records_file.name}", *short)
+    assert load_pretrained(folder).config.sentence_task == "nsp"
+    start = f"--init_checkpoint={folder}", "--albert_config_file="
+    again = pretrain(*start, *short, name="again")
+    assert load_pretrained(again).config.sentence_task == "nsp"  # records that say nothing
+
+
 def test_an_unfinished_run_can_be_loaded_and_a_line_says_so(pretrain, eager, capfd):
     folder = pretrain("--stop_after_steps=2")
     finished = load_pretrained(folder / "model")
@@ -278,7 +291,8 @@ def test_the_same_command_on_a_finished_run_keeps_its_times_and_says_that_nothin
     pretrain, finished_run, records_file, tmp_path, capfd
 ):
     shutil.copytree(finished_run, tmp_path / "run")
-    folder = pretrain(f"--eval_file={records_file}", *EVALUATED)
+    records = shutil.copy(records_file, tmp_path)  # which has another time
+    folder = pretrain(f"--eval_file={records}", *EVALUATED)
     before, after = (
         json.loads((run / "results.json").read_text()) for run in (finished_run, folder)
     )

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from albert_tf.core.settings import Settings, changed, setting
 from albert_tf.tasks.settings import LONGEST_SEQUENCE, files_setting
@@ -64,6 +64,12 @@ class DistillationConfig(Settings):
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DistillationRunConfig(RunConfig):
     """How a student is trained."""
+
+    # Its dropout is that of its configuration.
+    without_flags: ClassVar[tuple[str, ...]] = (
+        *("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout_prob"),
+        *("max_eval_steps", "warm_start_from_shallower"),
+    )
 
     train_batch_size: int = changed(RunConfig, "train_batch_size", 64)
     save_checkpoints_steps: int = changed(RunConfig, "save_checkpoints_steps", 500)

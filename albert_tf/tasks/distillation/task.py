@@ -37,7 +37,7 @@ from albert_tf.training.losses import Ratio, accuracy, cross_entropy
 from albert_tf.training.task import Features, Files, Outputs, Predictions, Task
 
 _TEXTS_PER_CALL = 10_000
-_TEXTS_FOR_VARIANCE = 256
+_TEXTS_FOR_VARIANCE, _TEXTS_AT_ONCE = 256, 8
 _MASKED_LM_HEAD = "cls/predictions/"
 _MASKED_SITE = 2_000_000  # of the dropout of the masked text; others have smaller numbers
 
@@ -131,6 +131,13 @@ class DistillationTask(Task):
             table.lengths, self.config.max_seq_length, self.config.length_buckets
         )
         return TableData(table, ["input_ids"], buckets, by_length=True)
+
+    def data_files(self) -> Mapping[str, Mapping[str, str]]:
+        """See `Task`."""
+        if not self.eval_data:
+            return {}
+        sha256 = self.eval_data.table.sha256()
+        return {"eval": {"file": self.config.eval_file, "sha256": sha256}}
 
     def settings(self) -> Mapping[str, Settings | Mapping]:
         """See `Task`."""
@@ -249,9 +256,8 @@ class DistillationTask(Task):
     def evaluate(self, predictions: Predictions) -> Mapping[str, float]:
         """The mean cosine, and the relative error of each hidden state; `error_0` is that of the embeddings."""
         errors_Z = predictions["errors"].sum(axis=0) / predictions["tokens"].sum()
-        is_evaluated = predictions["tokens"] > 0  # all but those beyond --max_eval_steps
         return {
-            "vector_cosine": float(predictions["cosine"][is_evaluated].mean()),
+            "vector_cosine": float(predictions["cosine"].mean()),
             **{f"error_{layer}": float(error) for layer, error in enumerate(errors_Z)},
         }
 
@@ -280,10 +286,16 @@ class DistillationTask(Task):
 def _variances(states, table: FeatureTable) -> list[float]:
     """For each hidden state to learn, the variance of the teacher's vectors around their mean, over some texts."""
     examples = np.arange(min(len(table), _TEXTS_FOR_VARIANCE))
-    batch = table.batch(examples, int(table.lengths[examples].max()), ["input_ids"])
-    is_token = batch["input_mask"].astype(bool)
-    taken = [state.numpy()[is_token] for state in states(batch)]
-    return [float(np.sum(values.var(axis=0))) for values in taken]
+    count, sums, squares = 0, [], []
+    for chosen in np.split(examples, range(_TEXTS_AT_ONCE, len(examples), _TEXTS_AT_ONCE)):
+        batch = table.batch(chosen, int(table.lengths[chosen].max()), ["input_ids"])
+        is_token = batch["input_mask"].astype(bool)
+        count += is_token.sum()
+        taken = [state.numpy()[is_token].astype(np.float64) for state in states(batch)]
+        sums.append([values.sum(axis=0) for values in taken])
+        squares.append([np.sum(values**2) for values in taken])
+    means_ZD, squares_Z = np.sum(sums, axis=0) / count, np.sum(squares, axis=0) / count
+    return [float(value) for value in squares_Z - np.sum(means_ZD**2, axis=-1)]
 
 
 def _weights(features: Features) -> tuple[tf.Tensor, tf.Tensor]:

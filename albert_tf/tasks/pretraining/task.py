@@ -1,6 +1,7 @@
 """Masked LM and sentence order (paper, section 3.1; original run_pretraining.py)."""
 
 import hashlib
+import json
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -91,6 +92,10 @@ class PretrainingTask(Task):
             facts[file] = {"spm_sha256": Tokenizer.from_file(file).sha256}
         _check_agreement(facts)
         self._check_fits(model_config)
+        learned = next(iter(facts.values())).get("sentence_task", "none")
+        if learned not in ("none", model_config.sentence_task):
+            foreign = {**model_config.foreign, "sentence_task": learned}
+            model_config = model_config.replace(foreign=foreign)
         fit = depth.stretched if stretches else depth.fitted
         self._init_weights = fit(weights, model_config) if weights else None
         return model_config
@@ -117,8 +122,9 @@ class PretrainingTask(Task):
         record_set = self._all_records.get("eval_file")
         if not record_set:
             return {}
-        masks = sorted(mask_settings(record_set.metadata).items())
-        content = repr((masks, [*map(files.size_and_time, record_set.files)]))
+        # A copy has other times of its files; metadata tells how their contents were made.
+        sizes = [files.size_and_time(path)[0] for path in record_set.files]
+        content = json.dumps([record_set.metadata, sizes], sort_keys=True)
         sha256 = hashlib.sha256(content.encode()).hexdigest()
         return {"eval": {"file": self.config.eval_file, "sha256": sha256}}
 
