@@ -83,9 +83,8 @@ def _overview(command: str, programs: Mapping[str, str]) -> str:
         rows[DATA] = f"Prepares text and data sets: albert-tf {DATA} --help lists the programs."
     width = max(map(len, rows))
     lines = [f"  {name:<{width}}  {line}" for name, line in rows.items()]
-    return "\n".join(
-        [f"{command} PROGRAM --flag=value ...; PROGRAM --help explains its flags.", "", *lines]
-    )
+    usage = f"{command} PROGRAM --flag=value ...; PROGRAM --help explains its flags."
+    return "\n".join([usage, "", *lines])
 
 
 def _first_line(module: str) -> str:

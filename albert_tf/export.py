@@ -122,10 +122,9 @@ def main(settings: ExportSettings) -> str:
         weights = dataclasses.replace(weights, do_lower_case=settings.do_lower_case)
     task = predictors.task_settings_of(weights, settings.max_seq_length)
     if task.get("windows") and settings.format != "onnx":
-        reason = (
-            "reads long texts in windows (--windows); export --format=onnx, or serve it as it is"
-        )
-        raise UserError(f"{settings.model}: {reason}")
+        reason = "reads long texts in windows (--windows)"
+        advice = "export --format=onnx, or serve it as it is"
+        raise UserError(f"{settings.model}: {reason}; {advice}")
     has_tokenizer = weights.vocabulary or not file
     tokenizer = predictors.tokenizer_of(weights) if has_tokenizer else None
     dtype = {"bfloat16": "mixed_bfloat16"}.get(settings.dtype, settings.dtype)
@@ -145,11 +144,8 @@ def _beside(source: Source, **about: Any) -> dict[str, bytes]:
         "task": dict(source.task),
         "without_values": source.missing,
     }
-    contents = {
-        CONFIG: source.model.config.to_json_string().encode(),
-        EXPORT: files.json_bytes(about),
-    }
-    tokenizer = source.tokenizer
+    config, tokenizer = source.model.config, source.tokenizer
+    contents = {CONFIG: config.to_json_string().encode(), EXPORT: files.json_bytes(about)}
     return contents | ({tokenizer.file_name: tokenizer.content} if tokenizer else {})
 
 

@@ -75,7 +75,6 @@ class WindowedSettings(AnswerSettings):
     )
 
     def load_predictor(self) -> "Predictor":
-        """See `AnswerSettings`."""
         predictor = super().load_predictor()
         if self.windows is not None:
             predictor.read_in_windows(self.windows)

@@ -18,8 +18,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from albert_tf.core import files, tables
+from albert_tf.core import files
 from albert_tf.core.errors import UserError
+from lab import tables
 from lab.experiments import verdicts
 from lab.experiments.columns import COLUMNS, Column, Values, shown
 from lab.experiments.declarations import CHANCE, FOLDER, Claim, Experiment, Row, Scale

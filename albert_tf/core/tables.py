@@ -1,12 +1,6 @@
-"""Tables in Markdown and in aligned columns, for people to read."""
+"""Tables in aligned columns, for people to read."""
 
-from collections.abc import Iterable, Sequence
-
-
-def table(header: str, rows: Iterable[Iterable[object]]) -> list[str]:
-    """The lines of a Markdown table; none if there are no rows."""
-    lines = ["| " + " | ".join(map(str, row)) + " |" for row in rows]
-    return [f"| {header} |", "|" + "---|" * (header.count("|") + 1), *lines] if lines else []
+from collections.abc import Sequence
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:

@@ -34,9 +34,7 @@ def beside(names: Iterable[str], taken: Collection[str]) -> dict[str, str]:
     return columns
 
 
-def answer_table(
-    path: str, frame: "pandas.DataFrame", answers: Sequence[Mapping[str, Any]]
-) -> bytes:
+def answer_table(path: str, frame: "pandas.DataFrame", answers: Sequence[Mapping]) -> bytes:
     """The content of a file with a table's rows and their answers; the ending of the path selects the format.
 
     JSON lines have answers as they are. In other formats, each entry of an answer's dictionary is a column, such as

@@ -162,11 +162,8 @@ def training_batches(
     """An endless stream of batches; each epoch contains every example once, in a new order.
 
     The buckets are ascending lengths to pad to. The examples at the end of an epoch that do not fill a batch come first
-    in the next epoch; no example is dropped, repeated or delayed further.
-
-    Args:
-      by_length: whether a batch has examples of one bucket, which saves padding, instead of random ones; a bucket's
-        last batch is completed with examples of the next shorter bucket.
+    in the next epoch; no example is dropped, repeated or delayed further. With `by_length`, a batch has examples of one
+    bucket, which saves padding; a bucket's last batch is completed with examples of the next shorter bucket.
     """
     if not len(lengths):
         raise ValueError("there are no examples to make batches of")

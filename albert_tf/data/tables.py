@@ -55,21 +55,16 @@ def read_table(
 ) -> "pandas.DataFrame":
     """The rows of a file, of all files in a folder, or of several of these: a glob, or paths separated by commas.
 
-    A line without any text is a row if the table has one column.
+    Values are as the format has them; numbers that stand for names of classes (`datasets.ClassLabel`) are these names.
+    The index says where each row is, for messages: "row 338 (line 3526, id politics/279)". Rows of data count from 1,
+    without the header; the line is that of the file; the id is the user's, if there is such a column. A UserError if
+    the file cannot be read, is of another format, or has no rows.
 
     Args:
       source: names the file in messages, such as "--train_file=x.csv".
       header: names of the columns of a TSV file that has no header.
       fills_short_rows: whether rows of too few columns are read, with empty texts; otherwise they are errors.
-      empty_rows: whether lines without any text are rows also with several columns, as where each row is answered.
-
-    Returns:
-      Values as the format has them; numbers that stand for names of classes (`datasets.ClassLabel`) are these names.
-      The index says where each row is, for messages: "row 338 (line 3526, id politics/279)". Rows of data count from
-      1, without the header; the line is that of the file; the id is the user's, if there is such a column.
-
-    Raises:
-      UserError: the file cannot be read, is of another format, or has no rows.
+      empty_rows: whether lines without any text are rows, as where each is answered; of one column, they always are.
     """
     import pandas
     import pyarrow
@@ -339,9 +334,8 @@ def _read_text(
 def _csv_rows(text: str, separator: str = "", limit: int | None = None) -> list:
     """The line at which each row of CSV begins, and its fields."""
     csv.field_size_limit(2**31 - 1)
-    reader = csv.reader(
-        io.StringIO(text, newline=""), delimiter=separator or _separator(text), strict=True
-    )
+    separator = separator or _separator(text)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     rows, line = [], 1
     try:
         for row in reader:

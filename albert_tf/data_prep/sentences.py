@@ -45,20 +45,7 @@ _IGNORED = _compiled(r"[\s\p{Cf}]+")
 _IN_CAPITALS = _compiled(r"[IVXLCDM]+\.|(?:[\p{Lu}\p{N}\p{P}--\p{QMark}]+ ?){2,}\.")
 # Languages that write ordinals as "19.", and such a number of a day, month or century.
 _WITH_ORDINALS = (
-    "bs",
-    "cs",
-    "da",
-    "de",
-    "et",
-    "fi",
-    "hr",
-    "hu",
-    "is",
-    "lv",
-    "no",
-    "sk",
-    "sl",
-    "tr",
+    *("bs", "cs", "da", "de", "et", "fi", "hr", "hu", "is", "lv", "no", "sk", "sl", "tr"),
 )
 _ORDINAL = _compiled(r"(?r)(?<![\p{L}\p{N}.,:-])\d{1,2}\.\Z")
 _ARABIC_LETTER = _compiled(r"(?r)(?<![\p{L}\p{M}])\p{Arabic}\.\Z")
@@ -133,13 +120,8 @@ def _cuts(text: str, language: str) -> Iterator[int]:
         between = text[positions[last] + 1 : positions[end]]
         before, after = unquoted[last], unquoted[end]
         # A full stop within "Node.js" or "ast.Name", or a sentence that goes on, as with `he said` after a quotation.
-        if (
-            before == "."
-            and last + 1 == end
-            and not between
-            and after.isascii()
-            and after.isalnum()
-        ):
+        touches = last + 1 == end and not between
+        if before == "." and touches and after.isascii() and after.isalnum():
             continue
         # Single letters are abbreviations in Arabic, and quotations go on with a particle: 「…。」と, “….”라고.
         if _ARABIC_LETTER.search(unquoted[max(0, last - 2) : last + 1]):

@@ -173,9 +173,7 @@ def _read_pages(lines: Iterable[NumberedLine], path: str) -> Iterator[str | None
             title = None
 
 
-def _read_json_lines(
-    lines: Iterable[NumberedLine], path: str, text_field: str
-) -> Iterator[str | None]:
+def _read_json_lines(lines: Iterable[NumberedLine], path: str, key: str) -> Iterator[str | None]:
     for number, line in lines:
         if not line.strip():
             continue
@@ -183,9 +181,9 @@ def _read_json_lines(
             record = json.loads(line)
         except (ValueError, RecursionError):
             raise UserError(f"{path}:{number}: not JSON") from None
-        text = record.get(text_field) if isinstance(record, dict) else None
+        text = record.get(key) if isinstance(record, dict) else None
         if not isinstance(text, str):
-            expected = f"an object with a text {text_field!r}; --text_field names another"
+            expected = f"an object with a text {key!r}; --text_field names another"
             raise UserError(f"{path}:{number}: expected {expected}")
         yield from text.splitlines()
         yield END_OF_DOCUMENT

@@ -106,8 +106,6 @@ def to_albert(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 def _to_albert(name: str) -> str:
     if name.startswith(("embeddings.", "encoder.", "pooler.")):  # a saved BertModel
         name = f"bert.{name}"
-    if "LayerNorm" in name:  # old names, in the file of the first releases
-        name = name.replace(".gamma", ".weight").replace(".beta", ".bias")
     if match := _LAYER.fullmatch(name):
         layer, part, variable = match.groups()
         group = f"albert.encoder.albert_layer_groups.{layer}.albert_layers.0"

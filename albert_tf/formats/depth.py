@@ -1,13 +1,15 @@
 """Weights for another number of layers, or for another sharing of parameters."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+import numpy as np
 
 from albert_tf.core.errors import UserError
 from albert_tf.formats.weights import Weights, belongs_to_ffn
 from albert_tf.model.config import AlbertConfig
 
-_GROUP = "bert/encoder/transformer/group_"
+GROUP = "bert/encoder/transformer/group_"
 
 
 def with_layers(weights: Weights, num_hidden_layers: int | None) -> Weights:
@@ -19,7 +21,7 @@ def with_layers(weights: Weights, num_hidden_layers: int | None) -> Weights:
     except UserError as error:
         raise UserError(f"{weights.source}: {error}") from None
     last = weights.config.num_hidden_layers - 1
-    return _arranged(weights, config, [min(layer, last) for layer in range(num_hidden_layers)])
+    return arranged(weights, config, [min(layer, last) for layer in range(num_hidden_layers)])
 
 
 def fitted(weights: Weights, config: AlbertConfig) -> Weights:
@@ -33,7 +35,7 @@ def fitted(weights: Weights, config: AlbertConfig) -> Weights:
         return weights
     if not config.shares_at_most(weights.config):
         check_same_sizes(weights, config)
-    return _arranged(weights, config, range(config.num_hidden_layers))
+    return arranged(weights, config, range(config.num_hidden_layers))
 
 
 def stretched(weights: Weights, config: AlbertConfig) -> Weights:
@@ -50,22 +52,31 @@ def stretched(weights: Weights, config: AlbertConfig) -> Weights:
             raise UserError(f"{weights.source}: {field} is {theirs}, more than the model's {ours}")
     num_layers, num_sources = config.num_hidden_layers, weights.config.num_hidden_layers
     sources = [layer * num_sources // num_layers for layer in range(num_layers)]
-    return _arranged(weights, config, sources)
+    return arranged(weights, config, sources)
 
 
-def _arranged(weights: Weights, config: AlbertConfig, sources: Sequence[int]) -> Weights:
-    """The weights for a configuration whose layers get the values of the source's layers with these numbers."""
-    arrays = {name: weights.arrays[name] for name in weights.arrays if not name.startswith(_GROUP)}
+def arranged(
+    weights: Weights,
+    config: AlbertConfig,
+    sources: Sequence[int],
+    one_of: Callable[[list[np.ndarray]], np.ndarray] = lambda arrays: arrays[-1],
+) -> Weights:
+    """The weights for a configuration whose layers get the values of the source's layers with these numbers.
+
+    `one_of` makes an array of those of all layers that share it.
+    """
+    arrays = {name: weights.arrays[name] for name in weights.arrays if not name.startswith(GROUP)}
     for kind in ("attention_group_of_layer", "ffn_group_of_layer"):
-        source_of_group = {
-            getattr(config, kind)(layer): getattr(weights.config, kind)(source)
-            for layer, source in enumerate(sources)
-        }
-        for group, source_group in source_of_group.items():
-            for name, array in weights.arrays.items():
-                part = name.removeprefix(f"{_GROUP}{source_group}/")
-                if part != name and belongs_to_ffn(part) == (kind == "ffn_group_of_layer"):
-                    arrays[f"{_GROUP}{group}/{part}"] = array
+        sources_of_group: dict[int, list[int]] = {}
+        for layer, source in enumerate(sources):
+            source_group = getattr(weights.config, kind)(source)
+            sources_of_group.setdefault(getattr(config, kind)(layer), []).append(source_group)
+        for group, groups in sources_of_group.items():
+            for name in weights.arrays:
+                part = name.removeprefix(f"{GROUP}{groups[0]}/")
+                if part != name and belongs_to_ffn(name) == (kind == "ffn_group_of_layer"):
+                    shared = [weights.arrays[f"{GROUP}{number}/{part}"] for number in groups]
+                    arrays[f"{GROUP}{group}/{part}"] = one_of(shared)
     return dataclasses.replace(weights, config=config, arrays=arrays)
 
 

@@ -10,14 +10,20 @@ Shape legend: `model/encoder.py`.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from albert_tf.formats.weights import Weights, belongs_to_ffn
+from albert_tf.formats.depth import arranged
+from albert_tf.formats.weights import Weights
 from albert_tf.model.config import AlbertConfig
 
-_GROUP = "bert/encoder/transformer/group_"
+# --layers_from -> the array that layers share, of the arrays of those that they replace.
+_ONE_OF: Mapping[str, Callable[[list[np.ndarray]], np.ndarray]] = {
+    "middle": lambda arrays: arrays[len(arrays) // 2],
+    "first": lambda arrays: arrays[0],
+    "mean": lambda arrays: np.mean(arrays, axis=0),
+}
 _TABLES = ("word_embeddings", "token_type_embeddings", "position_embeddings")
 _EMBEDDINGS = "bert/embeddings/"
 _PROJECTION = "bert/encoder/embedding_hidden_mapping_in/"
@@ -53,41 +59,18 @@ def fold(
       layers_from: which of the teacher's layers give a copy of the parameters its values: middle, mean, first.
       frequencies: float [V], how often each token occurs; None is Zipf's law by id.
     """
-    arrays = {
-        name: array
-        for name, array in weights.arrays.items()
-        if not name.startswith((_GROUP, _EMBEDDINGS, _PROJECTION, *_HEADS))
-    }
+    depths = config.num_hidden_layers, weights.config.num_hidden_layers
+    sources = [max(1, layer) - 1 for layer in matched_layers(*depths)[1:]]
+    folded = arranged(weights, config, sources, _ONE_OF[layers_from])
+    others = (_EMBEDDINGS, _PROJECTION, *_HEADS)
+    arrays = {name: a for name, a in folded.arrays.items() if not name.startswith(others)}
     embeddings, explained = _folded_embeddings(weights, config, frequencies, seed)
-    folded = {**arrays, **embeddings, **_folded_layers(weights, config, layers_from)}
-    return dataclasses.replace(weights, config=config, arrays=folded), explained
+    return dataclasses.replace(folded, arrays={**arrays, **embeddings}), explained
 
 
 def relative_error(found: np.ndarray, wanted: np.ndarray) -> float:
     """The squared error of vectors [X, D], divided by the variance of those that are wanted."""
     return float(np.sum((found - wanted) ** 2) / np.sum((wanted - wanted.mean(axis=0)) ** 2))
-
-
-def _folded_layers(
-    weights: Weights, config: AlbertConfig, layers_from: str
-) -> dict[str, np.ndarray]:
-    depths = config.num_hidden_layers, weights.config.num_hidden_layers
-    matched = [max(1, layer) for layer in matched_layers(*depths)[1:]]
-    arrays = {}
-    for kind in ("attention_group_of_layer", "ffn_group_of_layer"):
-        sources: dict[int, list[int]] = {}
-        for layer, of_teacher in enumerate(matched):
-            source = getattr(weights.config, kind)(of_teacher - 1)
-            sources.setdefault(getattr(config, kind)(layer), []).append(source)
-        for group, teachers in sources.items():
-            for name in weights.arrays:
-                part = name.removeprefix(f"{_GROUP}{teachers[0]}/")
-                if part != name and belongs_to_ffn(name) == kind.startswith("ffn"):
-                    layers = [weights.arrays[f"{_GROUP}{source}/{part}"] for source in teachers]
-                    one = layers[len(layers) // 2 if layers_from == "middle" else 0]
-                    mean = np.mean(layers, axis=0) if layers_from == "mean" else one
-                    arrays[f"{_GROUP}{group}/{part}"] = mean
-    return arrays
 
 
 def _folded_embeddings(

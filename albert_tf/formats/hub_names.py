@@ -33,8 +33,6 @@ def fetched(name: str) -> str:
         names = (*WEIGHT_FILES, embedding_modules.MODULES)
         if not any(os.path.exists(f"{folder}/{name}") for name in names):
             folder = snapshot_download(match["model"], allow_patterns=[*_FILES, "*.bin"], **wanted)
-    except (
-        Exception
-    ) as error:  # no such model, no connection, ...; the exceptions differ between versions
+    except Exception as error:  # the classes differ between versions
         raise UserError(f"{name}: cannot be downloaded ({first_line(error)})") from None
     return folder

@@ -22,19 +22,12 @@ from albert_tf.formats.weights import (
     belongs_to_ffn,
     check_complete,
     check_identity_projection,
-    if_exists,
     variables_of,
 )
+from albert_tf.model import heads
 from albert_tf.model.activations import ACTIVATIONS
 from albert_tf.model.config import MULTI_LABEL, OWN_SECTION, AlbertConfig
-from albert_tf.model.heads import (
-    MODEL_CLASSES,
-    AlbertForEmbedding,
-    AlbertForPreTraining,
-    AlbertForSequenceClassification,
-    AlbertForSpan,
-    ModelWithHead,
-)
+from albert_tf.model.heads import ModelWithHead
 from albert_tf.text import added_tokens
 from albert_tf.text.tokenizer import SentencePieceTokenizer, Tokenizer, WordPieceTokenizer
 
@@ -97,12 +90,7 @@ _WITHOUT_CLASS = ("AlbertModel", "AlbertForMaskedLM")  # parts of an AlbertForPr
 # Constants that old versions of transformers saved together with the parameters.
 _BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
 # Types of safetensors.
-_FLOAT_DTYPES = {
-    "F64": np.float64,
-    "F32": np.float32,
-    "F16": np.float16,
-    "BF16": ml_dtypes.bfloat16,
-}
+_FLOATS = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}
 
 
 def _their_groups(config: AlbertConfig) -> list[int]:
@@ -125,11 +113,6 @@ def _released_names(config: AlbertConfig) -> dict[str, str]:
             # The first layer of each of their groups determines which of our copies the group uses.
             names.setdefault(f"{start}.{_BLOCK_NAMES[ours]}", name)
     return names
-
-
-def is_model(folder: str) -> bool:
-    """Whether a folder contains weights under this layout's file names."""
-    return any(files.exists(os.path.join(folder, name)) for name in WEIGHT_FILES)
 
 
 def read(folder: str) -> Weights:
@@ -158,11 +141,11 @@ def read(folder: str) -> Weights:
     tensors, path = read_tensors(folder)
     tensors = bert.to_albert(tensors) if is_bert else tensors
     arrays = _released_arrays(_in_full(tensors, path), config, model_class, path)
-    heads = [name for name in _HEAD_NAMES.values() if name in arrays]
-    if model_class == AlbertForPreTraining.__name__ and heads:
+    own_heads = [name for name in _HEAD_NAMES.values() if name in arrays]
+    if model_class == heads.AlbertForPreTraining.__name__ and own_heads:
         reason = f"a head, but {CONFIG} names no class with it ({shortened(architecture)})"
         hint = "name the class that was trained under architectures"
-        raise UserError(f"{path}: has {heads[0]}, {reason}; {hint}, or remove this head")
+        raise UserError(f"{path}: has {own_heads[0]}, {reason}; {hint}, or remove this head")
     check_identity_projection(arrays, config, path, _PROJECTION)
     may_lack_pooler = architecture in (*_NO_POOLER, "AlbertModel")  # add_pooling_layer=False
     has_pooler = not may_lack_pooler or any(name in arrays for name in POOLER)
@@ -173,8 +156,8 @@ def read(folder: str) -> Weights:
 
 def vocabulary_of(folder: str) -> dict[str, Any]:
     """`vocabulary`, `do_lower_case` and `keep_accents` of a folder's `Weights`."""
-    paths = (if_exists(os.path.join(folder, name)) for name in VOCABULARIES)
-    vocabulary, of_json = next(filter(None, paths), ""), {}  # type: str, dict[str, Any]
+    paths = (os.path.join(folder, name) for name in VOCABULARIES)
+    vocabulary, of_json = next(filter(files.exists, paths), ""), {}  # type: str, dict[str, Any]
     if not vocabulary:
         vocabulary, of_json = _vocabulary_in_json(os.path.join(folder, TOKENIZER_JSON))
     path = os.path.join(folder, tokenizer_files.SETTINGS)
@@ -208,7 +191,7 @@ def _vocabulary_in_json(path: str) -> tuple[str, dict[str, Any]]:
 
 def _class_of(architecture: Any, own: Mapping, path: str) -> str:
     """Name of our class for an architecture; if there are several, the folder's section `albert_tf` decides."""
-    ours = {name: cls.hf_architecture for name, cls in MODEL_CLASSES.items()}
+    ours = {name: cls.hf_architecture for name, cls in heads.MODEL_CLASSES.items()}
     name = own.get("model_class")
     if isinstance(name, str) and ours.get(name, "") == architecture:
         return name
@@ -218,7 +201,7 @@ def _class_of(architecture: Any, own: Mapping, path: str) -> str:
         hint = "to read only its encoder, write AlbertModel there"
         got = f"architectures is {shortened(architecture)}"
         raise UserError(f"{path}: {got}, expected {known}; {hint}")
-    return names[0] if names else AlbertForPreTraining.__name__
+    return names[0] if names else heads.AlbertForPreTraining.__name__
 
 
 # --- Tensors of files ---
@@ -243,11 +226,11 @@ def _read_file(path: str) -> dict[str, np.ndarray]:
     while tensors:  # frees each tensor after its conversion
         name, tensor = tensors.pop()
         dtype = tensor["dtype"]
-        if dtype not in _FLOAT_DTYPES:
+        if dtype not in _FLOATS:
             if name.endswith(_BUFFERS):
                 continue
             raise UserError(f"{path}: {name} is of type {dtype}, expected floating-point numbers")
-        values = np.frombuffer(tensor["data"], _FLOAT_DTYPES[dtype])
+        values = np.frombuffer(tensor["data"], _FLOATS[dtype])
         try:
             values = values.reshape(tensor["shape"])
         except (ValueError, OverflowError):  # no values, or too many dimensions for NumPy
@@ -287,7 +270,7 @@ def _released_arrays(
 ) -> dict[str, np.ndarray]:
     """Float32 arrays under the released names; a tensor without a released name keeps its own."""
     released = _released_names(config)
-    if model_class == AlbertForPreTraining.__name__:
+    if model_class == heads.AlbertForPreTraining.__name__:
         released = {name: own for name, own in released.items() if own not in _HEAD_NAMES}
     arrays: dict[str, np.ndarray] = {}
     for hf_name, tensor in tensors.items():
@@ -326,16 +309,15 @@ def write(
     # Without a pooler there, ours is not used.
     left_out = {*untrained, *(POOLER if model.hf_architecture in _NO_POOLER else ())}
     # The projection is in a module of its own (`sentence_transformers.py`).
-    prefix = AlbertForEmbedding.head_prefix
+    prefix = heads.AlbertForEmbedding.head_prefix
     elsewhere = {name for name in model.named_variables() if name.startswith(prefix)}
     tensors = _their_tensors(model, left_out | elsewhere)
     config = _their_config(model, task, sorted(left_out))
     if bert.is_bert(model.config):
         tensors, config = bert.to_bert(tensors), bert.without_albert_sizes(config)
     contents[WEIGHTS] = safetensors.numpy.save(tensors, metadata={"format": "pt"})
-    config |= zip(
-        ("pad_token_id", "bos_token_id", "eos_token_id"), of_tokenizer or (0, 2, 3), strict=True
-    )
+    names = ("pad_token_id", "bos_token_id", "eos_token_id")
+    config |= zip(names, of_tokenizer or (0, 2, 3), strict=True)
     contents[CONFIG] = json.dumps(config, indent=2).encode() + b"\n"
     contents |= further or {}
     files.write_files(folder, {**contents, model_card.FILE: card.encode()})
@@ -364,7 +346,7 @@ def _their_config(
 ) -> dict[str, Any]:
     """The configuration of the Hugging Face class, with a section `albert_tf` for our own settings."""
     config, architecture = model.config, model.hf_architecture
-    if isinstance(model, AlbertForEmbedding):  # read as such only with its modules
+    if isinstance(model, heads.AlbertForEmbedding):  # read as such only with its modules
         architecture = "AlbertModel"
     values = {
         **config.to_dict(),
@@ -383,11 +365,11 @@ def _their_config(
     }
     dropped = ["share_parameters", "torch_dtype", "problem_type"]
     has_two = len(values.get("id2label") or {}) == 2
-    if isinstance(model, AlbertForPreTraining | AlbertForSpan) and not has_two:
+    if isinstance(model, heads.AlbertForPreTraining | heads.AlbertForSpan) and not has_two:
         # transformers would derive the size of the sentence-order or span head from the number of labels.
         dropped += ["id2label", "label2id"]
     values = {key: value for key, value in values.items() if key not in dropped}
-    if isinstance(model, AlbertForSequenceClassification):
+    if isinstance(model, heads.AlbertForSequenceClassification):
         # Without problem_type, pipelines apply a sigmoid to the output of a regression.
         values["problem_type"] = MULTI_LABEL
         if not config.is_multi_label:

@@ -113,7 +113,8 @@ def _read(path: str) -> Weights:
     prefix = path.removesuffix(".index")
     if files.exists(prefix + ".index"):
         return _read_checkpoint(prefix)
-    if hugging_face.is_model(path) or embedding_modules.recognizes(path):
+    has_weights = any(files.exists(f"{path}/{name}") for name in description.WEIGHT_FILES)
+    if has_weights or embedding_modules.recognizes(path):
         return sentence_transformers.read(path)
     if tf_hub.recognizes(path):
         return tf_hub.read(path)

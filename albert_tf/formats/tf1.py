@@ -42,14 +42,12 @@ def read(prefix: str) -> Weights:
         raise UserError(f"{path}: expected an object under {TF1_OWN_KEY}, got {shortened(own)}")
     names = ("model_class", "do_lower_case", "keep_accents", "left_out")
     settings = {name: own[name] for name in names if name in own}
+    settings |= {"vocabulary": vocabulary, "task_settings": own.get("task", {})}
     # No file of a released cased model says so, but the name of its folder (tokenization.py:28-74).
     if is_bert and re.search(r"(?<!un)cased_L-\d+", os.path.basename(os.path.abspath(folder))):
         settings["do_lower_case"] = False
     check_complete(values, path)
-    config = AlbertConfig.from_dict(values, source=path)
-    return Weights(
-        prefix, config, arrays, vocabulary=vocabulary, task_settings=own.get("task", {}), **settings
-    )
+    return Weights(prefix, AlbertConfig.from_dict(values, source=path), arrays, **settings)
 
 
 def read_arrays(prefix: str) -> dict[str, np.ndarray]:

@@ -94,14 +94,9 @@ def _read_own(folder: str, prefix: str) -> Weights:
     about: dict[str, Any] = files.read_json(os.path.join(assets, EXPORT))
     left_out = tuple(about.get("without_values", ()))
     arrays = model_garden.read_dictionary(prefix, "weights")
-    return Weights(
-        folder,
-        read_config(os.path.join(assets, tf1.CONFIG)),
-        {name: array for name, array in arrays.items() if name not in left_out},
-        about["model_class"],
-        only_vocabulary(assets),
-        about["do_lower_case"],
-        about["task"],
-        left_out,
-        about["keep_accents"],
-    )
+    names = ("model_class", "do_lower_case", "keep_accents")
+    settings = {name: about[name] for name in names}
+    settings |= {"vocabulary": only_vocabulary(assets), "task_settings": about["task"]}
+    arrays = {name: array for name, array in arrays.items() if name not in left_out}
+    config = read_config(os.path.join(assets, tf1.CONFIG))
+    return Weights(folder, config, arrays, left_out=left_out, **settings)

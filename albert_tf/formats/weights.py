@@ -186,8 +186,3 @@ def only_vocabulary(folder: str) -> str:
     models = [name for name in names if name.endswith((".model", ".spm"))]
     models = models or [name for name in names if re.fullmatch(r"vocab.*\.txt", name)]
     return os.path.join(folder, models[0]) if len(models) == 1 else ""
-
-
-def if_exists(path: str) -> str:
-    """The given path if the file exists, otherwise ""."""
-    return path if files.exists(path) else ""

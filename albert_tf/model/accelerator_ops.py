@@ -161,9 +161,7 @@ def _zeros_like(tensor):
     return tf.raw_ops.ZerosLike(x=tensor)
 
 
-def residual_norm(
-    update_BLD, bias_D, residual_BLD, gamma_D, beta_D, epsilon: float, drop=None
-) -> tf.Tensor:
+def residual_norm(update_BLD, bias_D, residual_BLD, gamma_D, beta_D, epsilon: float, drop=None):
     """See `plain_ops.residual_norm`; the backward pass draws the dropout mask again."""
     drop = drop and _drawn_again(drop)
     return cpu_ops.residual_norm(update_BLD, bias_D, residual_BLD, gamma_D, beta_D, epsilon, drop)

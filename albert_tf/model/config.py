@@ -111,11 +111,6 @@ class AlbertConfig(Settings):
         return self.num_hidden_layers * self.inner_group_num
 
     @property
-    def repeats_one_layer(self) -> bool:
-        """Whether all layers share all parameters."""
-        return self.share_parameters == "all" and self.num_hidden_groups == 1
-
-    @property
     def labels(self) -> tuple[str, ...]:
         """Names of a classifier's outputs, in order; two default names if the configuration has none."""
         names = self.foreign.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}
@@ -179,7 +174,7 @@ class AlbertConfig(Settings):
         If all layers share their parameters, there may also be more layers than here; otherwise that is a UserError.
         """
         changed = self.replace(num_hidden_layers=num_hidden_layers, num_hidden_groups=1)
-        if self.repeats_one_layer:
+        if self.share_parameters == "all" and self.num_hidden_groups == 1:
             return changed
         if num_hidden_layers > self.num_hidden_layers:
             reason = f"must be at most {self.num_hidden_layers}, as not all layers share their parameters"

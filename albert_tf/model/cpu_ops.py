@@ -34,8 +34,6 @@ def _float32_sum(*tensors):
 
 
 def split_heads(projected_BLJ, bias_J, num_heads: int):
-    """See `plain_ops.split_heads`."""
-
     @tf.custom_gradient
     def function(projected_BLJ, bias_J):
         def gradient(*upstream):
@@ -52,9 +50,7 @@ def split_heads(projected_BLJ, bias_J, num_heads: int):
 _split_heads = compiled(plain_ops.split_heads)
 
 
-def attention(
-    query_BNLH, key_BNMH, value_BNMH, mask: plain_ops.AttentionMask, drop: Callable | None = None
-):
+def attention(query_BNLH, key_BNMH, value_BNMH, mask: plain_ops.AttentionMask, drop=None):
     """See `plain_ops.attention`.
 
     The gradient of the softmax needs sum_M(P * dP) for each row of probabilities P. This equals
@@ -144,7 +140,6 @@ def gradient_of_scores(probabilities_BNLM, dropped_BNLM, gradient_BNLM, upstream
 
 
 def bias_activation(hidden_BLF, bias_F, activation: Callable):
-    """See `plain_ops.bias_activation`."""
     forward, backward = _bias_activation_kernels(activation)
 
     @tf.custom_gradient
@@ -178,10 +173,7 @@ def _bias_activation_kernels(activation: Callable) -> tuple[Callable, Callable]:
     return forward, backward
 
 
-def residual_norm(
-    update_BLD, bias_D, residual_BLD, gamma_D, beta_D, epsilon: float, drop: Callable | None = None
-):
-    """See `plain_ops.residual_norm`."""
+def residual_norm(update_BLD, bias_D, residual_BLD, gamma_D, beta_D, epsilon: float, drop=None):
     if drop:
         update_BLD, bias_D = drop(tf.nn.bias_add(update_BLD, bias_D)), tf.zeros_like(bias_D)
 

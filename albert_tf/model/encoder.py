@@ -64,7 +64,6 @@ class Embeddings(tf_keras.layers.Layer):
         return dropout(normed_BLE, self.config.hidden_dropout_prob, seed)
 
     def named_variables(self) -> dict[str, tf.Variable]:
-        """The variables under their released names."""
         tables = ("word_embeddings", "token_type_embeddings", "position_embeddings")
         variables = {name: getattr(self, name) for name in tables}
         return {**variables, **prefixed({"LayerNorm/": self.layer_norm})}
@@ -130,7 +129,6 @@ class AttentionBlock(tf_keras.layers.Layer):
         return plain_ops.attention_probabilities(query, key, mask)
 
     def named_variables(self) -> dict[str, tf.Variable]:
-        """The variables under their released names."""
         layers = {
             "attention_1/self/query/": self.query,
             "attention_1/self/key/": self.key,
@@ -184,7 +182,6 @@ class FeedForwardBlock(tf_keras.layers.Layer):
         )
 
     def named_variables(self) -> dict[str, tf.Variable]:
-        """The variables under their released names."""
         layers = {
             "ffn_1/intermediate/dense/": self.intermediate,
             "ffn_1/intermediate/output/dense/": self.output_dense,
@@ -435,7 +432,6 @@ class Dense(tf_keras.layers.Dense):
         self.build([None, input_width])
 
     def named_variables(self) -> dict[str, tf.Variable]:
-        """The variables under their released names."""
         return {"kernel": self.kernel, **({"bias": self.bias} if self.use_bias else {})}
 
 
@@ -454,7 +450,6 @@ class LayerNorm(tf_keras.layers.Layer):
         return plain_ops.layer_norm(tensor, self.gamma, self.beta, self.epsilon)
 
     def named_variables(self) -> dict[str, tf.Variable]:
-        """The variables under their released names."""
         return {"beta": self.beta, "gamma": self.gamma}
 
 

@@ -3,8 +3,6 @@
 Shape legend: `encoder.py`.
 """
 
-from collections.abc import Callable
-
 import tensorflow as tf
 import tf_keras
 
@@ -51,7 +49,6 @@ class MaskedLmHead(tf_keras.layers.Layer):
         return tf.cast(logits_BPV, tf.float32) + self.output_bias
 
     def named_variables(self) -> dict[str, tf.Variable]:
-        """The variables under their released names."""
         layers = {"transform/dense/": self.transform, "transform/LayerNorm/": self.layer_norm}
         return {**prefixed(layers), "output_bias": self.output_bias}
 
@@ -80,7 +77,6 @@ class ScoreHead(tf_keras.layers.Layer):
         return tf.einsum("...D,CD->...C", dropped, self.output_weights) + self.output_bias
 
     def named_variables(self) -> dict[str, tf.Variable]:
-        """The variables under their released names."""
         return {"output_weights": self.output_weights, "output_bias": self.output_bias}
 
 
@@ -418,30 +414,21 @@ _LENGTHS_ARE_MULTIPLES_OF = 32  # so that a CPU compiles its kernels for few sha
 
 def _outputs_of_layers(model, inputs, training: bool, seed):
     """`model.answer` for sequences [B, L] or [B, C, L], and a list of those of `other_layers`."""
-    seed, encoder = training_seed(training, seed), model.encoder
-    flat, unflattened = flattened(inputs)
+    seed, encoder, ids = training_seed(training, seed), model.encoder, inputs["input_ids"]
+    shape = [tf.shape(ids)[axis] if size is None else size for axis, size in enumerate(ids.shape)]
+    names = ("input_ids", "input_mask", "segment_ids")
+    flat = {name: tf.reshape(inputs[name], [-1, shape[-1]]) for name in names if name in inputs}
     outputs = encoder(flat, training=training, seed=seed)
 
-    def answer(pooled_BD):
-        return model.answer(unflattened(pooled_BD), seed=fold_seed(seed, _HEAD_SITE))
+    def answer(pooled_XD):
+        pooled = tf.reshape(pooled_XD, [*shape[:-1], pooled_XD.shape[-1]])
+        return model.answer(pooled, seed=fold_seed(seed, _HEAD_SITE))
 
     answers = answer(outputs["pooled_output"])
     if (indices_K := inputs.get("other_layers")) is not None:
         firsts = encoder.of_layers(outputs["all_layers"], indices_K, lambda hidden: hidden[:, 0])
         answers["other_layers"] = [answer(encoder.pooled(first_BD)) for first_BD in firsts]
     return answers
-
-
-def flattened(inputs) -> tuple[dict[str, tf.Tensor], Callable]:
-    """Inputs [B, L] of sequences [B, L] or [B, C, L], and a function that gives [B, ...] the shape of these again."""
-    ids = inputs["input_ids"]
-    shape = [tf.shape(ids)[axis] if size is None else size for axis, size in enumerate(ids.shape)]
-    flat = {
-        name: tf.reshape(inputs[name], [-1, shape[-1]])
-        for name in ("input_ids", "input_mask", "segment_ids")
-        if name in inputs
-    }
-    return flat, lambda values: tf.reshape(values, [*shape[:-1], *values.shape[1:]])
 
 
 def _masked(logits, mask):

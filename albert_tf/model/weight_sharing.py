@@ -17,15 +17,11 @@ _FLOAT32_WEIGHTS = ("gamma", "beta")
 
 
 def cast_weights_per_layer(blocks: Sequence, *, plain: bool) -> list[Weights]:
-    """The weights of blocks that are applied one after another.
+    """The weights of each use of some blocks by name, in the types in which they are used.
 
-    Args:
-      blocks: the blocks in the order of their use; a shared block occurs once for each use. `block.weights_by_name()`
-        returns float32 tensors or variables, and `block.compute_dtype` is the type in which they are used.
-      plain: whether TensorFlow adds up the gradients, in the type of use; otherwise they are added up in float32.
-
-    Returns:
-      The weights of each use by name, in the types in which they are used.
+    The blocks are in the order of their use; a shared one occurs once for each use. `block.weights_by_name()` returns
+    float32 tensors or variables, which are used as `block.compute_dtype`. If it is `plain`, TensorFlow adds up the
+    gradients, in the type of use; otherwise they are added up in float32.
     """
     counts = collections.Counter(blocks).items()
     uses = {block: _weights_per_use(block, num_uses, plain) for block, num_uses in counts}

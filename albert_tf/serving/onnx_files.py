@@ -238,7 +238,7 @@ def _fed_forward(graph: _Graph, block: layers.FeedForwardBlock, hidden_BLD: str)
     return graph.layer_norm(block.layer_norm, graph.op("Add", update_BLD, hidden_BLD))
 
 
-def _model_file(graph: _Graph, model: ModelWithHead, parts: Collection[str]) -> bytes:
+def _model_file(graph: _Graph, model: ModelWithHead, parts: set[str]) -> bytes:
     inputs = dict.fromkeys(INPUTS, ["batch", "length"])
     match model:
         case heads.AlbertForPreTraining():
@@ -256,8 +256,8 @@ def _model_file(graph: _Graph, model: ModelWithHead, parts: Collection[str]) -> 
             _add_choices(graph, model)
         case heads.AlbertForSpan():
             scores_BL2 = graph.scores(model.head, _encoded(graph, model.encoder, *INPUTS))
-            parts = graph.several(2, "Split", scores_BL2, num_outputs=2, axis=-1)
-            for name, part_BL1 in zip(("start_logits", "end_logits"), parts, strict=True):
+            halves = graph.several(2, "Split", scores_BL2, num_outputs=2, axis=-1)
+            for name, part_BL1 in zip(("start_logits", "end_logits"), halves, strict=True):
                 graph.output(name, graph.without_last(part_BL1), "batch", "length")
         case heads.AlbertForSpanOrNone():
             inputs["p_mask"] = ["batch", "length"]
@@ -277,10 +277,8 @@ def _masked_lm_file(graph: _Graph, model: heads.AlbertForPreTraining) -> bytes:
     rows_XE = graph.op("Reshape", normed_BLE, graph.integers(-1, config.embedding_size))
     table_VE = graph.weight(model.encoder.embeddings.word_embeddings)
     logits_XV = graph.op("Gemm", rows_XE, table_VE, graph.weight(head.output_bias), transB=1)
-    length = graph.op("Shape", INPUTS[0], start=1)
-    shape = graph.op(
-        "Concat", graph.integers(-1), length, graph.integers(config.vocab_size), axis=0
-    )
+    length, width = graph.op("Shape", INPUTS[0], start=1), graph.integers(config.vocab_size)
+    shape = graph.op("Concat", graph.integers(-1), length, width, axis=0)
     logits_BLV = graph.op("Reshape", logits_XV, shape)
     graph.output("logits", logits_BLV, "batch", "length", config.vocab_size)
     return graph.content(dict.fromkeys(INPUTS, ["batch", "length"]))
@@ -295,9 +293,7 @@ def _pooled_of(graph: _Graph, encoder: layers.AlbertEncoder, hidden_BLD: str) ->
     return graph.op("Tanh", graph.dense(encoder.pooler, graph.first(hidden_BLD)))
 
 
-def _add_pretrained(
-    graph: _Graph, model: heads.AlbertForPreTraining, parts: Collection[str]
-) -> None:
+def _add_pretrained(graph: _Graph, model: heads.AlbertForPreTraining, parts: set[str]) -> None:
     hidden_BLD, width = _encoded(graph, model.encoder, *INPUTS), model.config.hidden_size
     graph.output("last_hidden_state", hidden_BLD, "batch", "length", width)
     if "pooler" in parts:
@@ -363,9 +359,8 @@ def _add_span_or_none(graph: _Graph, model: heads.AlbertForSpanOrNone) -> None:
     indices = graph.op("Unsqueeze", starts_BK, graph.integers(-1))
     starts_BKD = graph.op("GatherND", hidden_BLD, indices, batch_dims=1)
     of_position_B1LD = graph.op("Unsqueeze", graph.op("MatMul", hidden_BLD, halves[0]), one)
-    of_start_BK1D = graph.op(
-        "Unsqueeze", graph.op("MatMul", starts_BKD, halves[1]), graph.integers(2)
-    )
+    of_start_BKD = graph.op("MatMul", starts_BKD, halves[1])
+    of_start_BK1D = graph.op("Unsqueeze", of_start_BKD, graph.integers(2))
     summed_BKLD = graph.op("Add", of_position_B1LD, of_start_BK1D)
     biased_BKLD = graph.op("Add", summed_BKLD, graph.weight(model.end_hidden.bias))
     normed_BKLD = graph.layer_norm(model.end_norm, graph.op("Tanh", biased_BKLD))

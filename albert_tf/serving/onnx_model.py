@@ -15,7 +15,6 @@ from albert_tf.model.config import AlbertConfig
 from albert_tf.serving.parts import TOKENS
 
 MODEL, MASKED_LM = "model.onnx", "masked_lm.onnx"
-FIXED_DEPTH = "the layers of an ONNX export cannot be changed; export it again"
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")  # `TOKENS` as transformers names them
 # Our names of the outputs in `MODEL` for a pretrained model.
 PRETRAINED_OUTPUTS = {
@@ -31,22 +30,6 @@ def inputs_of(features: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {renamed.get(name, name): np.asarray(ids, np.int64) for name, ids in features.items()}
 
 
-def session(content: str | bytes, num_threads: int = 0) -> Any:
-    """ONNX Runtime's session of a file, by path or content; 0 threads are all cores."""
-    try:
-        import onnxruntime
-    except ImportError:
-        raise UserError("an ONNX file needs onnxruntime: pip install onnxruntime") from None
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = num_threads
-    options.log_severity_level = 3
-    try:
-        return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # its classes have no common base
-        name = content if isinstance(content, str) else "the export"
-        raise UserError(f"{name}: no usable ONNX file ({first_line(error)})") from None
-
-
 class OnnxModel:
     """A model computed by ONNX Runtime from its files, by path or content, with the model's own names of tensors."""
 
@@ -56,8 +39,19 @@ class OnnxModel:
 
     @functools.cache  # noqa: B019 - there are one or two models in a process
     def session(self, name: str) -> Any:
-        """The session of a file, which is read at its first use."""
-        return session(self._contents[name])
+        """ONNX Runtime's session of a file, which is read at its first use."""
+        try:
+            import onnxruntime
+        except ImportError:
+            raise UserError("an ONNX file needs onnxruntime: pip install onnxruntime") from None
+        content, options = self._contents[name], onnxruntime.SessionOptions()
+        options.log_severity_level = 3
+        try:
+            providers = ["CPUExecutionProvider"]
+            return onnxruntime.InferenceSession(content, options, providers=providers)
+        except Exception as error:  # its classes have no common base
+            source = content if isinstance(content, str) else "the export"
+            raise UserError(f"{source}: no usable ONNX file ({first_line(error)})") from None
 
     def __call__(self, features: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         ids = features["input_ids"]

@@ -54,7 +54,8 @@ def load_predictor(
     is_onnx = onnx_model.is_export(str(path))
     if is_onnx:
         if num_hidden_layers:
-            raise UserError(f"{path}: {onnx_model.FIXED_DEPTH}")
+            reason = "the layers of an ONNX export cannot be changed; export it again"
+            raise UserError(f"{path}: {reason}")
         weights, onnx = onnx_model.read(str(path))
     else:
         description.check_is_there(str(path).rstrip("/"))  # without TensorFlow
@@ -132,13 +133,8 @@ def task_settings_of(weights: Weights, max_seq_length: int | None = None) -> dic
     settings = {"max_seq_length": limit, **predictor_class_of(weights).default_settings}
     settings["max_seq_length"] = min(limit, settings["max_seq_length"])
     settings |= recorded_settings(weights)
-    settings["max_seq_length"] = max_seq_length or settings["max_seq_length"]
-    check_length(settings["max_seq_length"], limit, weights.source)
+    length = settings["max_seq_length"] = max_seq_length or settings["max_seq_length"]
+    if length and length > limit:
+        reason = f"is above max_position_embeddings of the model {weights.source}, {limit}"
+        raise UserError(f"--max_seq_length={length} {reason}")
     return settings
-
-
-def check_length(max_seq_length: int | None, limit: int | None, source: str) -> None:
-    """Checks that a model reads sequences of a length; a limit of None is not known yet."""
-    if max_seq_length and limit and max_seq_length > limit:
-        reason = f"is above max_position_embeddings of the model {source}, {limit}"
-        raise UserError(f"--max_seq_length={max_seq_length} {reason}")

@@ -36,17 +36,12 @@ def servable(
     missing: Collection[str] = (),
     make_signatures: Callable | None = None,
 ) -> tuple[tf.train.Checkpoint, Signatures]:
-    """A model in the form that `tf.saved_model.save` needs, without Keras.
+    """The object that `tf.saved_model.save` needs for a model, without Keras, and its signatures.
 
-    Args:
-      task: settings of the features: `max_seq_length`, and others that the class of model needs.
-      missing: released names of variables without trained values; signatures that need them are left out.
-      make_signatures: see `TaskDefinition.signatures`; None makes the signatures of the model's class.
-
-    Returns:
-      The object to save, and its signatures. The object is a reusable SavedModel as TF-Hub defines it: when it is
-      loaded, it can be called with a dictionary of ids and `training`, and has `trainable_variables`, and `weights` by
-      their released names.
+    The object is a reusable SavedModel as TF-Hub defines it: when it is loaded, it can be called with a dictionary of
+    ids and `training`, and has `trainable_variables`, and `weights` by their released names. Signatures that need
+    variables without trained values (`missing`, released names) are left out. `make_signatures` is that of the
+    `TaskDefinition`; None makes the signatures of the model's class.
     """
     parts = parts_without(missing)
     if make_signatures:

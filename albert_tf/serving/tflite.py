@@ -17,16 +17,11 @@ from albert_tf.serving.parts import TOKENS
 
 
 def convert(model: ModelWithHead, length: int, quantization: str) -> bytes:
-    """The content of a TFLite file.
+    """The content of a TFLite file for sequences of a length L; shorter ones must be padded, with `input_mask` 0.
 
-    Args:
-      length: L, the length of sequences; shorter ones must be padded, with `input_mask` 0.
-      quantization: "none", or "int8" for weights of one byte; activations are then rounded to 8 bits before each
-        product.
-
-    Returns:
-      A model whose signature `serving_default` maps `input_ids`, `input_mask` and `segment_ids`, int32 [1, L], to
-      `sequence_output` [1, L, D] and `pooled_output` [1, D], to `logits` [1, C] or `embedding` [1, D]; float32.
+    Its signature `serving_default` maps `input_ids`, `input_mask` and `segment_ids`, int32 [1, L], to `sequence_output`
+    [1, L, D] and `pooled_output` [1, D], to `logits` [1, C] or `embedding` [1, D]; float32. With "int8", weights have
+    one byte, and activations are rounded to 8 bits before each product; the other quantization is "none".
     """
     function = tf.function(_outputs_of(model), autograph=False)
     specs = {name: tf.TensorSpec([1, length], tf.int32, name=name) for name in TOKENS}

@@ -16,10 +16,7 @@ class Compiled:
         self.in_graph = tf.function(self._call)
 
     def __call__(self, features: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        specs = {
-            name: tf.TensorSpec([None] * values.ndim, values.dtype)
-            for name, values in features.items()
-        }
+        specs = {name: tf.TensorSpec([None] * a.ndim, a.dtype) for name, a in features.items()}
         outputs = self.in_graph.get_concrete_function(specs)(features)
         return {name: tensor.numpy() for name, tensor in outputs.items()}
 

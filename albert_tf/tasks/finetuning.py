@@ -34,7 +34,7 @@ from albert_tf.tasks.settings import (
     default_learning_rate,
     model_of,
 )
-from albert_tf.tasks.source import Source, plain_settings
+from albert_tf.tasks.source import Source
 from albert_tf.text.settings import TextSettings
 from albert_tf.text.tokenizer import Tokenizer
 from albert_tf.training.losses import Ratio, cross_entropy, divergence
@@ -222,9 +222,7 @@ class FineTuningTask(Task):
         """The vocabulary's files in the Hugging Face layout."""
         return vocabulary_files(self.tokenizer, self.model_config.max_position_embeddings)
 
-    def save_model(
-        self, model: ModelWithHead, folder: str, history: Mapping[str, Mapping[str, Any]]
-    ) -> None:
+    def save_model(self, model: ModelWithHead, folder: str, history: Mapping[str, Mapping]) -> None:
         """Writes the model in the Hugging Face layout, with its vocabulary and the settings of its features."""
         defined_in = file_of(type(self))
         paths = {name: getattr(self.config, name, "") for name in ("data_dir", "train_file")}
@@ -250,10 +248,11 @@ class FineTuningTask(Task):
 
     def task_settings(self) -> dict[str, Any]:
         """The settings that users of the finished model need, such as `max_seq_length`."""
-        own = self.config.of_model(self.config.to_dict())
-        for name in TextSettings.names():
-            del own[name]  # the vocabulary's files contain these settings
-        return {**plain_settings(self.source.featuriser(self.tokenizer)[1]), **own}
+        _, of_features = self.source.featuriser(self.tokenizer)
+        settings = {**vars(of_features), **self.config.of_model(self.config.to_dict())}
+        for name in ("tokenizer", *TextSettings.names()):  # the vocabulary's files contain these
+            settings.pop(name, None)
+        return settings
 
     # --- Data ---
 
@@ -282,7 +281,6 @@ class FineTuningTask(Task):
     # --- Loop ---
 
     def data_files(self) -> Mapping[str, Mapping[str, str]]:
-        """See `Task`."""
         return {
             split: {"file": self.source.file(split), "sha256": table.sha256()}
             for split, table in self.tables.items()
@@ -290,7 +288,6 @@ class FineTuningTask(Task):
         }
 
     def settings(self) -> Mapping[str, Settings | Mapping]:
-        """The task's settings by group, for the run's config.json."""
         data = {"spm_sha256": self.tokenizer.sha256}
         if self.train_data:
             data["train_sha256"] = self.tables["train"].sha256()
@@ -306,13 +303,10 @@ class FineTuningTask(Task):
 
     def resolve(self, run: Any, optimizer: Any) -> tuple[FineTuningRunConfig, OptimizerConfig]:
         """The settings of the loop; values that depend on model and data are filled in."""
-        num_examples = self.train_data.num_examples if self.train_data else run.train_batch_size
-        usual_rate = default_learning_rate(
-            self.model_config.hidden_size, is_random=self._weights is None
-        )
-        optimizer = optimizer.resolved(
-            num_examples, run.train_batch_size, usual_rate, self.usual_epochs
-        )
+        batch_size, width = run.train_batch_size, self.model_config.hidden_size
+        num_examples = self.train_data.num_examples if self.train_data else batch_size
+        usual_rate = default_learning_rate(width, is_random=self._weights is None)
+        optimizer = optimizer.resolved(num_examples, batch_size, usual_rate, self.usual_epochs)
         every = run.eval_every_steps or max(1, -(-optimizer.num_train_steps // 10))
         saves = run.save_checkpoints_steps or every
         run = dataclasses.replace(run, eval_every_steps=every, save_checkpoints_steps=saves)
@@ -345,9 +339,7 @@ class FineTuningTask(Task):
         given = self.run.predictions_file
         return self.usual_predictions_file if not given else files.real_path(given)
 
-    def _answer_files(
-        self, answers: Sequence[Mapping[str, Any]], predictions: Predictions
-    ) -> Files:
+    def _answer_files(self, answers: Sequence[Mapping], predictions: Predictions) -> Files:
         """The rows of the file with their answers, as `albert-tf predict` writes them, and the raw predictions."""
         name = self.predictions_file()
         content = answer_table(name, self.source.rows(self.items["predict"]), answers)
@@ -403,9 +395,8 @@ class LabelTask(FineTuningTask):
         """The label of every row with the probability of every label, and the raw predictions."""
         answers = self._answers(predictions, "predict")
         counts = collections.Counter(self.labels[answer] for answer in answers).most_common(10)
-        print(
-            "predicted " + ", ".join(f"{label}: {count:,}" for label, count in counts), flush=True
-        )
+        shown = ", ".join(f"{label}: {count:,}" for label, count in counts)
+        print(f"predicted {shown}", flush=True)
         probabilities = self._values(predictions, "probabilities", "predict")
         rows = [
             chosen_label(self.answer_key, self.labels, int(answer), row)

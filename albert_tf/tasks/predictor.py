@@ -167,10 +167,6 @@ class Predictor(abc.ABC):
             if max(lengths) > self.task_settings[name]
         ]
 
-    def run(self, features: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The model's outputs for a batch."""
-        return self.compute(features)
-
     def outputs(self, table: FeatureTable) -> dict[str, np.ndarray]:
         """The model's outputs for every example, in the table's order; padded to the longest example."""
         for name, lengths in table.uncut_lengths.items():
@@ -180,7 +176,7 @@ class Predictor(abc.ABC):
         order = []
         for examples, length in batches_by_length(table.lengths, self.batch_size):
             features = table.batch(examples, min(limit, length), self.sequence_names)
-            for name, values in self.run(features).items():
+            for name, values in self.compute(features).items():
                 parts.setdefault(name, []).append(values)
             order.append(examples)
         restored = np.argsort(np.concatenate(order), kind="stable")

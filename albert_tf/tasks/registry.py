@@ -8,7 +8,6 @@ import importlib
 import importlib.util
 import pathlib
 import sys
-from collections.abc import Mapping
 from typing import Any
 
 from albert_tf.core.errors import UserError, first_line
@@ -57,11 +56,3 @@ def find(name: str, model_class: str = "") -> TaskDefinition | None:
     if definition and (not model_class or model_class in definition.predictors):
         return definition
     return next((known for known in TASKS.values() if model_class in known.predictors), None)
-
-
-def preset_rows(preset: str) -> dict[str, Mapping[str, Any]]:
-    """The settings of a preset for every task that it covers, by the task's name."""
-    rows: dict[str, Mapping[str, Any]] = {}
-    for definition in TASKS.values():
-        rows |= definition.presets.get(preset, {})
-    return rows

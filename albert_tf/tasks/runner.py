@@ -88,10 +88,8 @@ def _check_intent(values: Mapping[str, Any], given: Set[str]) -> None:
     if not holds_run(folder):
         above = os.path.dirname(folder.rstrip("/"))
         hint = f"; --output_dir={above} does" if holds_run(above) else ""
-        reason = f"holds no run, whose model could be used{hint}"
-        raise UserError(
-            f"--output_dir={folder}: {reason}; --init_checkpoint names a finished model"
-        )
+        advice = f"{hint}; --init_checkpoint names a finished model"
+        raise UserError(f"--output_dir={folder}: holds no run, whose model could be used{advice}")
     if forgot:
         needed = "--do_train=false --do_eval=false --do_predict"
         raise UserError(f"--predict_file without training data needs {needed}")

@@ -62,9 +62,8 @@ class ModelChoice(VocabularySettings):
     ) -> AlbertConfig:
         """The sizes of a flag or of the initial checkpoint; V is the data's, as a name does not determine it."""
         rates = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout_prob")
-        changes: dict[str, Any] = {
-            rate: getattr(run, rate) for rate in rates if getattr(run, rate) is not None
-        }
+        given = {rate: getattr(run, rate) for rate in rates}
+        changes: dict[str, Any] = {rate: given[rate] for rate in rates if given[rate] is not None}
         if self.share_parameters:
             changes["share_parameters"] = self.share_parameters
         if self.albert_config_file:
@@ -119,7 +118,6 @@ class FineTuningRunConfig(RunConfig):
     )
 
     def has_work(self) -> bool:
-        """Whether the settings ask for any work."""
         return self.do_train or self.do_eval or self.do_predict
 
 
@@ -370,7 +368,6 @@ class OneAnswerConfig(TaughtConfig):
             self.refuse("depth_losses", reason)
 
     def layers_with_losses(self, num_hidden_layers: int) -> list[int]:
-        """See `FineTuningConfig`."""
         if self.depth_losses in ("", "all"):
             return list(range(1, num_hidden_layers)) if self.depth_losses else []
         numbers = sorted(set(map(int, self.depth_losses.split(","))))

@@ -90,10 +90,7 @@ def make_features(
     """Makes the features of all items; neither the number of processes nor that of items per call changes them.
 
     This process begins alone; only after two seconds, worker processes make the rest, as their start takes a second.
-
-    Args:
-      function: `function(settings, chunk)` makes the table of a list of items. It is a function of a module, so that
-        workers can import it. If it needs the items' indices, they must be in the items: `list(enumerate(items))`.
+    They import the function from its module. If it needs the items' indices, `list(enumerate(items))` are the items.
     """
     starts = range(0, len(items), _ITEMS_PER_CALL)
     chunks = (items[start : start + _ITEMS_PER_CALL] for start in starts)
@@ -103,9 +100,3 @@ def make_features(
     with Workers(None, settings) as workers:
         tables += workers.map(function, chunks)
     return FeatureTable.concatenate(tables) if tables else function(settings, [])
-
-
-def plain_settings(settings: Any) -> dict[str, Any]:
-    """The fields of the settings of `Source.featuriser`, without the tokenizer."""
-    names = [field.name for field in dataclasses.fields(settings) if field.name != "tokenizer"]
-    return {name: getattr(settings, name) for name in names}

@@ -38,20 +38,9 @@ _PUNCTUATION = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~')  # as in the original:
 def clean_text(text: str, *, do_lower_case: bool, keep_accents: bool = False) -> str:
     """Collapses white space, decomposes compatibility forms, removes accents and optionally lower-cases the text.
 
-    White space comes first, so spaces that the decomposition makes ("´" becomes a space and an accent) stay.
-
-    Example:
-      " Ｃａｆé \\t ﬁn" -> "cafe fin"
-
-    Args:
-      text: any string; half a surrogate pair counts as U+FFFD.
-      keep_accents: whether accents and compatibility forms stay as they are.
-
-    Returns:
-      The cleaned text; empty if `text` is white space only.
-
-    Raises:
-      TypeError: `text` is not a str.
+    White space comes first, so spaces that the decomposition makes ("´" becomes a space and an accent) stay. With
+    `keep_accents`, accents and compatibility forms stay. Half a surrogate pair counts as U+FFFD. A TypeError if the
+    text is not a str. Example: " Ｃａｆé \\t ﬁn" -> "cafe fin"
 
     Source: tokenization.py:33-50 (`preprocess_text`); `keep_accents` exists in XLNet and transformers.
     """
@@ -221,9 +210,8 @@ class Tokenizer(abc.ABC):
         path = str(path)
         options = {"do_lower_case": do_lower_case, "keep_accents": keep_accents, "source": path}
         tokenizer = cls.from_bytes(read_bytes(path), **options)
-        content = added_tokens.with_added_tokens(
-            tokenizer.content, os.path.dirname(path), tokenizer.vocab_size
-        )
+        content, folder = tokenizer.content, os.path.dirname(path)
+        content = added_tokens.with_added_tokens(content, folder, tokenizer.vocab_size)
         return tokenizer if content == tokenizer.content else cls.from_bytes(content, **options)
 
     def __call__(
@@ -287,7 +275,7 @@ class Tokenizer(abc.ABC):
         for number, part in enumerate(self._added.split(text)):
             end = start + len(part)
             if number % 2:
-                yield [self._id_of_added(part)], [(start, end)]
+                yield [self._added_ids.get(part) or self._added_ids[part.lower()]], [(start, end)]
             elif part:
                 ids, spans = self._encode_part(part)
                 if end < len(text) and part[-1].isspace() and self._space_id is not None:
@@ -320,10 +308,6 @@ class Tokenizer(abc.ABC):
     def _encode_part(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """The ids and spans of a text without added tokens."""
 
-    def _id_of_added(self, text: str) -> int:
-        """The id of an added token as a text writes it."""
-        return self._added_ids.get(text) or self._added_ids[text.lower()]
-
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids, without padding, [CLS], [SEP] and [MASK]; an unknown token is "⁇", in WordPiece [UNK]."""
         skipped = {self.pad_id, self.cls_id, self.sep_id, self.mask_id}
@@ -334,15 +318,11 @@ class Tokenizer(abc.ABC):
         return [self.id_to_token(id) for id in range(self.vocab_size)]
 
     def word_starts(self, rule: str = "original") -> np.ndarray:
-        """Which tokens start a word, for whole-word and n-gram masking.
+        """Which tokens start a word, for whole-word and n-gram masking, bool [V].
 
-        Args:
-          rule: `original` is `is_word_start`, for English; `marker` selects tokens that begin with the marker, for
-            languages in which the original's rule makes every token a word. In WordPiece, both select the tokens that
-            do not begin with "##".
-
-        Returns:
-          bool [V].
+        The rule `original` is `is_word_start`, for English; `marker` selects tokens that begin with the marker, for
+        languages in which the original's rule makes every token a word. In WordPiece, both select the tokens that do
+        not begin with "##".
         """
         if rule not in WORD_START_RULES:
             raise UserError(f"rule must be one of {', '.join(WORD_START_RULES)}; got {rule!r}")
@@ -376,11 +356,12 @@ class Tokenizer(abc.ABC):
     def _is_word_start(self, token: str, rule: str) -> bool:
         """Whether a token starts a word."""
 
-    def _special_id(self, token: str, source: str) -> int:
-        id = self.token_to_id(token)
-        if id == self.unk_id:
-            raise UserError(f"{source}: has no token {token}; {self._needs_special_tokens}")
-        return id
+    def _find_special_ids(self, padding: str, source: str) -> None:
+        tokens = (padding, "[CLS]", "[SEP]", "[MASK]")
+        ids = {token: self.token_to_id(token) for token in tokens}
+        if missing := [token for token in tokens if ids[token] == self.unk_id]:
+            raise UserError(f"{source}: has no token {missing[0]}; {self._needs_special_tokens}")
+        self.pad_id, self.cls_id, self.sep_id, self.mask_id = ids.values()
 
     _needs_special_tokens: ClassVar[str]
 
@@ -409,10 +390,7 @@ class SentencePieceTokenizer(Tokenizer):
     def _examine(self, source: str) -> None:
         self.vocab_size = self._processor.get_piece_size()
         self.unk_id = self._processor.unk_id()
-        self.pad_id = self._special_id("<pad>", source)
-        self.cls_id = self._special_id("[CLS]", source)
-        self.sep_id = self._special_id("[SEP]", source)
-        self.mask_id = self._special_id("[MASK]", source)
+        self._find_special_ids("<pad>", source)
         marker_id = self.token_to_id(MARKER)
         self._space_id = None if marker_id == self.unk_id else marker_id
 
@@ -463,7 +441,6 @@ class SentencePieceTokenizer(Tokenizer):
         return all_ids
 
     def _encode_part(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-        """See `Tokenizer`."""
         cleaned, origins = clean_with_origins(text, **self.cleaning)
         ids: list[int] = []
         spans: list[tuple[int, int]] = []
@@ -522,9 +499,8 @@ def _load_processor(model_proto: bytes, source: str) -> sentencepiece.SentencePi
             return sentencepiece.SentencePieceProcessor(model_proto=model_proto)
     except RuntimeError:
         pass
-    raise UserError(
-        f"{source}: is neither a SentencePiece model nor a WordPiece vocabulary with a line [UNK]"
-    )
+    kinds = "neither a SentencePiece model nor a WordPiece vocabulary with a line [UNK]"
+    raise UserError(f"{source}: is {kinds}")
 
 
 class WordPieceTokenizer(Tokenizer):
@@ -539,15 +515,12 @@ class WordPieceTokenizer(Tokenizer):
         self._words = wordpiece.WordTokens(self._tokens)
         self.vocab_size = len(self._tokens)
         self.unk_id = self._ids[wordpiece.UNKNOWN]
-        self.pad_id = self._special_id("[PAD]", source)
-        self.cls_id = self._special_id("[CLS]", source)
-        self.sep_id = self._special_id("[SEP]", source)
-        self.mask_id = self._special_id("[MASK]", source)
+        self._find_special_ids("[PAD]", source)
 
     def __reduce__(self):
         # The cache of words is not sent to other processes.
-        state = {"max_length": self.max_length}
-        return _wordpiece_tokenizer, (self.content, self.cleaning), state
+        new = functools.partial(WordPieceTokenizer, self.content, **self.cleaning)
+        return new, (), {"max_length": self.max_length}
 
     def id_to_token(self, id: int) -> str:
         return self._tokens[int(id)]
@@ -560,17 +533,11 @@ class WordPieceTokenizer(Tokenizer):
         return text
 
     def _encode_cleaned(self, texts: list[str]) -> list[list[int]]:
-        ids_of = self._words.__getitem__
-        return [
-            list(itertools.chain.from_iterable(map(ids_of, self._split(text).split())))
-            for text in texts
-        ]
-
-    def _split(self, text: str) -> str:
-        return wordpiece.split_words(text, **self.cleaning)
+        ids_of, cleaning = self._words.__getitem__, self.cleaning
+        split = (wordpiece.split_words(text, **cleaning).split() for text in texts)
+        return [list(itertools.chain.from_iterable(map(ids_of, words))) for words in split]
 
     def _encode_part(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-        """See `Tokenizer`."""
         check_text(text)
         split, origins = wordpiece.split_with_origins(text, **self.cleaning)
         visible = [origin for char, origin in zip(split, origins, strict=True) if char.strip()]
@@ -594,7 +561,3 @@ class WordPieceTokenizer(Tokenizer):
 
     def _is_word_start(self, token: str, rule: str) -> bool:
         return not token.startswith(wordpiece.CONTINUES_WORD)
-
-
-def _wordpiece_tokenizer(content: bytes, cleaning: dict[str, Any]) -> WordPieceTokenizer:
-    return WordPieceTokenizer(content, **cleaning)

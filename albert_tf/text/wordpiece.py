@@ -17,10 +17,7 @@ from albert_tf.core.errors import UserError
 CONTINUES_WORD = "##"  # begins a token that continues a word
 UNKNOWN = "[UNK]"
 MOST_CHARACTERS = 200  # in a word; a longer word is unknown
-ADDED_MARKS = {
-    "\tadded": 1,
-    "\tadded special": 2,
-}  # ends of lines, with the kinds of `added_tokens`
+ADDED_MARKS = {"\tadded": 1, "\tadded special": 2}  # ends of lines; kinds of `added_tokens`
 _MOST_CACHED_WORDS = 1 << 18
 
 CHINESE = (
@@ -46,9 +43,8 @@ def read_tokens(content: bytes, source: str) -> list[str]:
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise UserError(
-            f"{source}: a WordPiece vocabulary must be UTF-8 ({error.reason})"
-        ) from None
+        reason = f"a WordPiece vocabulary must be UTF-8 ({error.reason})"
+        raise UserError(f"{source}: {reason}") from None
     lines = text.removesuffix("\n").split("\n")
     return list(dict.fromkeys(map(_token_of_line, lines)))
 

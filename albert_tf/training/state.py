@@ -32,10 +32,11 @@ class Accumulators(tf.Module):
         settings = {"trainable": False, "aggregation": tf.VariableAggregation.ONLY_FIRST_REPLICA}
         self.pairs = {name: tf.Variable(tf.zeros([2]), name=name, **settings) for name in names}
 
-    def add(self, pairs: Mapping[str, tf.Tensor]) -> None:
-        """Adds (sum, count) pairs; each is float32 [2]."""
+    def add(self, strategy: tf.distribute.Strategy, pairs: Mapping[str, Any]) -> None:
+        """Adds the (sum, count) pairs of all devices; each is float32 [2]."""
         for name, pair in pairs.items():
-            self.pairs[name].assign_add(pair)
+            total = strategy.reduce(tf.distribute.ReduceOp.SUM, pair, axis=None)
+            self.pairs[name].assign_add(total)
 
     def reset(self) -> None:
         """Sets all sums to zero."""

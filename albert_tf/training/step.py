@@ -62,9 +62,7 @@ class Trainer(orbit.StandardTrainer):
     def train_step(self, iterator):
         """Makes one update from the next global batch; called inside a tf.function."""
         pairs = self.strategy.run(self._device_step, args=(next(iterator),))
-        for name, pair in pairs.items():
-            total = self.strategy.reduce(tf.distribute.ReduceOp.SUM, pair, axis=None)
-            self.accumulators.add({name: total})
+        self.accumulators.add(self.strategy, pairs)
         self.global_step.assign_add(1)
 
     def _device_step(self, features) -> dict[str, tf.Tensor]:
@@ -82,9 +80,8 @@ class Trainer(orbit.StandardTrainer):
             gradients = self.optimizer.get_unscaled_gradients(gradients)
             row_square_sums = {name: rows / scale**2 for name, rows in row_square_sums.items()}
         row_sums = [row_square_sums.get(str(index)) for index in range(len(gradients))]
-        clipped, norm = optimizers.clip_by_global_norm(
-            gradients, row_sums, optimizers.MAX_GRADIENT_NORM
-        )
+        most = optimizers.MAX_GRADIENT_NORM
+        clipped, norm = optimizers.clip_by_global_norm(gradients, row_sums, most)
         pairs_to_apply = zip(clipped, self._variables, strict=True)
         self.optimizer.apply_gradients(pairs_to_apply, skip_gradients_aggregation=True)
         # Loss scaling leaves out a step whose norm is not finite. The devices' equal pairs are added up.
@@ -126,9 +123,8 @@ class Trainer(orbit.StandardTrainer):
                     loss += weight * self._loss(self.task.losses(of_layer, features), counts)
             if hasattr(self.optimizer, "get_scaled_loss"):
                 loss = self.optimizer.get_scaled_loss(loss)
-        gradients = tape.gradient(
-            loss, self._variables, unconnected_gradients=tf.UnconnectedGradients.ZERO
-        )
+        zero = tf.UnconnectedGradients.ZERO
+        gradients = tape.gradient(loss, self._variables, unconnected_gradients=zero)
         row_square_sums = {
             str(index): optimizers.square_sum(gradient.values)
             for index, gradient in enumerate(gradients)
@@ -180,14 +176,11 @@ class Evaluator(orbit.StandardEvaluator):
     @tf.autograph.experimental.do_not_convert
     def eval_step(self, iterator):
         """Adds the losses and metrics of a global batch to the sums; returns its predictions."""
-
         device_step = functools.partial(
             evaluation_step, self._task, self._model, has_labels=self._has_labels
         )
         pairs, predictions = self.strategy.run(device_step, args=(next(iterator),))
-        for name, pair in pairs.items():
-            total = self.strategy.reduce(tf.distribute.ReduceOp.SUM, pair, axis=None)
-            self._accumulators.add({name: total})
+        self._accumulators.add(self.strategy, pairs)
         return {name: self.strategy.gather(value, axis=0) for name, value in predictions.items()}
 
     def eval_reduce(self, state, step_outputs):
@@ -217,14 +210,9 @@ def evaluation_step(task: Task, model, features: Features, *, has_labels: bool):
 
 
 def in_example_order(steps: Sequence[Mapping[str, np.ndarray]], num_examples: int) -> Predictions:
-    """Predictions of batches as arrays in the order of the examples.
+    """Predictions of batches, [B, ...] with the indices of their examples, as arrays in the order of the examples.
 
-    Args:
-      steps: for each batch, predictions [B, ...] and the indices of its examples; index -1 pads a short batch.
-      num_examples: n, the number of examples.
-
-    Returns:
-      Arrays [n, ...] by name; if the size of the second axis differs between batches, rows are padded with NaN.
+    The index -1 pads a short batch. If the sizes of other axes differ between batches, rows are padded with NaN.
     """
     arrays = {}
     # In the order of the outputs: equal runs write equal files.

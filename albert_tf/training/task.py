@@ -39,11 +39,6 @@ class Task(abc.ABC):
     # Weights of the losses of `other_layers` (`step_inputs`); the last layer has the rest to 1.
     layer_weights: Sequence[float] = ()
 
-    @property
-    def data(self) -> list[Data]:
-        """All data of the task."""
-        return [data for data in (self.train_data, self.eval_data, self.predict_data) if data]
-
     def data_files(self) -> Mapping[str, Mapping[str, str]]:
         """For "eval" and "predict" the `file` of the data, as it was given, and the `sha256` of its content."""
         return {}

@@ -32,7 +32,17 @@ DEFINITIONS, SCALES = (os.path.join(FOLDER, name) for name in ("definitions", "s
 
 MEASURES = ("parameters", "speed", "intrinsic", "layer_changes", "tasks")
 UNTRAINED = ("parameters", "speed")  # measures that need no trained model
-TASKS = tuple(registry.preset_rows("paper"))  # the tasks for which the paper has settings
+
+
+def preset_rows(preset: str) -> dict[str, Mapping[str, Any]]:
+    """The settings of a preset for every task that it covers, by the task's name."""
+    rows: dict[str, Mapping[str, Any]] = {}
+    for definition in registry.TASKS.values():
+        rows |= definition.presets.get(preset, {})
+    return rows
+
+
+TASKS = tuple(preset_rows("paper"))  # the tasks for which the paper has settings
 # In a claim, replaces a row or a number: the score if the most frequent answer is given to all examples.
 CHANCE = "chance"
 # In a scale's texts, replaces a pattern: text that every machine has.

@@ -21,7 +21,13 @@ from albert_tf.tasks.classification.glue import GLUE_TASKS, task_key
 from albert_tf.tasks.pretraining.task import PretrainingTask
 from albert_tf.training import loop
 from albert_tf.training.run_folder import CONFIG_FILE, EVAL_METRICS_FILE, METRICS_FILE, RESULTS_FILE
-from lab.experiments.declarations import PRETRAINING, Experiment, Row, fine_tuning_classes
+from lab.experiments.declarations import (
+    PRETRAINING,
+    Experiment,
+    Row,
+    fine_tuning_classes,
+    preset_rows,
+)
 from lab.experiments.preparation import Workspace, key_of, locked
 
 # Settings of a run that determine where it is computed.
@@ -298,7 +304,7 @@ def task_results(results: Mapping[str, Any]) -> dict[str, Any]:
 def settings_for(trained: Trained, task: str) -> dict[str, Any]:
     """The scale's settings for a task, with those of its preset and those inherited from pretraining."""
     values = trained.workspace.scale.tasks[task]
-    table = registry.preset_rows(values.get("preset"))
+    table = preset_rows(values.get("preset"))
     inherited = {name: trained.values[name] for name in INHERITED if name in trained.values}
     own = {**trained.experiment.fine_tuning, **trained.row.fine_tuning}
     return {**inherited, **table.get(task, {}), **values, **own}

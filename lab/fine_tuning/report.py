@@ -5,7 +5,7 @@ import pathlib
 import statistics
 from typing import Any
 
-from albert_tf.core import tables
+from lab import tables
 from lab.fine_tuning.__main__ import TASKS
 from lab.report import COLORS, new_figure, replace_parts, save
 

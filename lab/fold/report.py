@@ -5,7 +5,7 @@ import pathlib
 import statistics
 from collections.abc import Mapping
 
-from albert_tf.core import tables
+from lab import tables
 from lab.experiments import verdicts
 from lab.fold.__main__ import EMBEDDING_SIZES, STRATEGIES
 from lab.report import COLORS, new_figure, replace_parts, save

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from albert_tf import UserError
-from albert_tf.tasks import registry, repeated_runs
+from albert_tf.tasks import repeated_runs
+from lab.experiments.declarations import preset_rows
 from tests.helpers import error_of, fine_tune_here, fine_tuning_settings, make_task
 
 
@@ -111,7 +112,7 @@ def test_the_paper_preset_is_table_14(name, task_files):
 
 
 def test_there_is_no_row_besides():
-    paper, readme = registry.preset_rows("paper"), registry.preset_rows("readme")
+    paper, readme = preset_rows("paper"), preset_rows("readme")
     assert len(paper) == len(TABLE_14)
     assert set(readme) == set(paper) - {"wnli"}
 

@@ -184,9 +184,8 @@ def _parse_rows(
     place_L = tf.range(row_length)
     is_token_BL = place_L < ends_BS[:, -1:]
     # The number of examples that end before a place; after the last example, the value is not used.
-    index_BL = tf.searchsorted(
-        ends_BS, tf.zeros_like(is_token_BL, tf.int32) + place_L, side="right"
-    )
+    place_BL = tf.zeros_like(is_token_BL, tf.int32) + place_L
+    index_BL = tf.searchsorted(ends_BS, place_BL, side="right")
     index_BL = tf.minimum(index_BL, num_examples - 1)
     position_BL = place_L - tf.gather(ends_BS - sizes_BS, index_BL, batch_dims=1)
     first_b_BL = tf.gather(_padded(parsed["first_b"], num_examples), index_BL, batch_dims=1)

@@ -22,9 +22,8 @@ def encode_examples(
 ) -> np.ndarray:
     """The records of a batch, uint8 [bytes], to be appended to a TFRecord file.
 
-    Args:
-      features: name -> int32 or float32 [examples, values]; integers have 64 bits in the record.
-      lengths: name -> int [examples], how many of a feature's first values each record gets, if not all.
+    Features are int32 or float32 [examples, values]; integers have 64 bits in the record. Lengths, int [examples], say
+    how many of a feature's first values each record gets, if not all.
     """
     names = [name.encode() for name in features]
     # A single array for all features: otherwise numba would compile for each set of features.

@@ -15,6 +15,7 @@ from albert_tf.tasks.settings import LONGEST_SEQUENCE
 from albert_tf.text.settings import TextSettings, VocabularySettings
 from albert_tf.text.tokenizer import WORD_START_RULES
 
+_LENGTH = {"minimum": 1, "maximum": LONGEST_SEQUENCE}
 MAX_SHARDS = 99_999  # the names of files have five digits
 RUNNERS = ("local", "direct", "flink", "spark", "dataflow", "portable")
 
@@ -57,11 +58,9 @@ class PretrainingDataSettings(VocabularySettings, TextSettings):
     max_seq_length: int = setting(
         512, "Maximum number of tokens in an example.", minimum=5, maximum=LONGEST_SEQUENCE
     )
-    ngram: int = setting(
-        3, "Maximum number of words in a masked span.", minimum=1, maximum=LONGEST_SEQUENCE
-    )
+    ngram: int = setting(3, "Maximum number of words in a masked span.", **_LENGTH)
     max_predictions_per_seq: int = setting(
-        20, "Maximum number of masked tokens in an example.", minimum=1, maximum=LONGEST_SEQUENCE
+        20, "Maximum number of masked tokens in an example.", **_LENGTH
     )
     random_seed: int = setting(
         12345, "Seed of pairs, masks and order.", minimum=0, maximum=LARGEST_SEED

@@ -45,13 +45,11 @@ class GraphText(tf.Module):
         return tf.RaggedTensor.from_row_lengths(tf.fill([tf.reduce_sum(lengths)], id), lengths)
 
 
-def kept_lengths(
-    num_a: tf.Tensor, num_b: tf.Tensor, max_seq_length: int
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """`text_pairs.kept_lengths` for many pairs, int64 [B]."""
-    room = max_seq_length - 3
+def kept_lengths(num_a: tf.Tensor, num_b: tf.Tensor, limit: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """`text.sequences.kept_lengths` for many pairs, int64 [B]."""
+    room = limit - 3
     keep_a = tf.minimum(num_a, tf.maximum(room - num_b, (room + 1) // 2))
-    keep_a = tf.where(num_b > 0, keep_a, tf.minimum(num_a, max_seq_length - 2))
+    keep_a = tf.where(num_b > 0, keep_a, tf.minimum(num_a, limit - 2))
     return keep_a, tf.where(num_b > 0, tf.minimum(num_b, room - keep_a), 0)
 
 

@@ -12,19 +12,12 @@ from albert_tf.text.tokenizer import SentencePieceTokenizer, Tokenizer, WordPiec
 
 
 def graph_tokenizer(tokenizer: Tokenizer) -> tf.Module:
-    """The tokenizer as TensorFlow operations, for models that take strings.
+    """A module whose function `encode` maps UTF-8 strings [B] to a RaggedTensor int32 [B, (tokens)].
 
-    There is one exception to this equality: a character that is newer than the Unicode tables of Python, TensorFlow or
-    tensorflow-text is not cleaned by all of them. (sentencepiece 0.2.2 would be another exception: it may choose
-    differently between two segmentations with equal scores, "6" "66" and "66" "6".)
-
-    Returns:
-      A module whose function `encode` maps UTF-8 strings [B] to a RaggedTensor int32 [B, (tokens)], each row equal to
-      `tokenizer.encode`. Invalid bytes count as U+FFFD.
-
-    Raises:
-      UserError: the model has no token for the comma, so the digit-comma rule would depend on unknown texts; or the
-        vocabulary has added tokens.
+    Each row equals `tokenizer.encode`, but for characters that are newer than the Unicode tables of Python, TensorFlow
+    or tensorflow-text. (sentencepiece 0.2.2 may choose differently between two segmentations with equal scores, "6"
+    "66" and "66" "6".) Invalid bytes count as U+FFFD. A UserError if the vocabulary has added tokens, or no token for
+    the comma: the digit-comma rule would depend on unknown texts.
     """
     if added := added_tokens.added_tokens(tokenizer.content):
         raise UserError(f"a graph cannot find added tokens such as {next(iter(added))}")

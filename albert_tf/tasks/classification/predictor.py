@@ -76,19 +76,16 @@ class ClassificationPredictor(PairPredictor):
 
     def answers(self, examples):
         """See `Predictor`: `label` and `probability`, or `labels`, and `probabilities` by label; or `score`."""
-        settings = text_pairs.TextFeatureSettings(
-            self.tokenizer, **self.settings("max_seq_length", "windows")
-        )
+        values = self.settings("max_seq_length", "windows")
+        settings = text_pairs.TextFeatureSettings(self.tokenizer, **values)
         table = text_pairs.make_text_features(settings, examples)
         if settings.windows:  # nothing is cut
             table = dataclasses.replace(table, uncut_lengths={})
         logits_BC = self.outputs(table)["logits"]
         labels = self.model.config.labels
         if self.model.config.is_multi_label:
-            return [
-                reached_labels(labels, row)
-                for row in text_pairs.mean_of_windows(table, expit(logits_BC))
-            ]
+            rows = text_pairs.mean_of_windows(table, expit(logits_BC))
+            return [reached_labels(labels, row) for row in rows]
         if len(labels) == 1:
             scores = text_pairs.mean_of_windows(table, logits_BC[:, 0])
             return [{labels[0]: float(score)} for score in scores]

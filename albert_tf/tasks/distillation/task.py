@@ -22,14 +22,9 @@ from albert_tf.formats import pretrained
 from albert_tf.formats.folding import layer_states, matched_layers
 from albert_tf.formats.tokenizer_files import vocabulary_files
 from albert_tf.formats.weights import POOLER
-from albert_tf.model.encoder import fold_seed, prefixed
-from albert_tf.model.heads import (
-    MODEL_CLASSES,
-    AlbertForPreTraining,
-    Dense,
-    Initializers,
-    ModelWithHead,
-)
+from albert_tf.model import heads
+from albert_tf.model.encoder import Dense, Initializers, fold_seed, prefixed
+from albert_tf.model.heads import ModelWithHead
 from albert_tf.tasks.distillation.settings import DistillationConfig, DistillationRunConfig
 from albert_tf.text.tokenizer import Tokenizer
 from albert_tf.training import random_masks
@@ -96,8 +91,8 @@ class DistillationTask(Task):
         depths = self.model_config.num_hidden_layers, self._teacher.config.num_hidden_layers
         self._matched = matched_layers(*depths)
         has_masks = config.masked_lm_weight > 0
-        name = AlbertForPreTraining.__name__ if has_masks else self._weights.model_class
-        self._model_class = MODEL_CLASSES[name]
+        name = heads.AlbertForPreTraining.__name__ if has_masks else self._weights.model_class
+        self._model_class = heads.MODEL_CLASSES[name]
         self.train_data = self._read("input_file") if run.do_train else None
         self.eval_data = self._read("eval_file") if run.do_eval and config.eval_file else None
         self._variances: dict[str, list[float]] = {}  # by the use of the texts: train, eval
@@ -116,20 +111,16 @@ class DistillationTask(Task):
 
     def _read(self, flag: str) -> TableData:
         """The texts of a flag as token ids with [CLS] and [SEP]."""
-        patterns = getattr(self.config, flag)
+        config, tokenizer, patterns = self.config, self._tokenizer, getattr(self.config, flag)
         texts = read_texts(patterns, f"--{flag}={patterns}")
-        room = self.config.max_seq_length - 2
-        tokenizer = self._tokenizer
         rows: list[Any] = []
-        ends = np.array([tokenizer.cls_id], np.int32), np.array([tokenizer.sep_id], np.int32)
+        cls, sep = (np.array([id], np.int32) for id in (tokenizer.cls_id, tokenizer.sep_id))
         for start in range(0, len(texts), _TEXTS_PER_CALL):
             for ids in tokenizer.encode_batch(texts[start : start + _TEXTS_PER_CALL]):
-                rows.append(np.concatenate([ends[0], ids[:room], ends[1]]))
+                rows.append(np.concatenate([cls, ids[: config.max_seq_length - 2], sep]))
         table = FeatureTable.from_rows({"input_ids": rows}, {})
         print(f"--{flag}: {len(table):,} texts, {int(table.row_splits[-1]):,} tokens", flush=True)
-        buckets = lengths_to_pad_to(
-            table.lengths, self.config.max_seq_length, self.config.length_buckets
-        )
+        buckets = lengths_to_pad_to(table.lengths, config.max_seq_length, config.length_buckets)
         return TableData(table, ["input_ids"], buckets, by_length=True)
 
     def data_files(self) -> Mapping[str, Mapping[str, str]]:
@@ -140,7 +131,6 @@ class DistillationTask(Task):
         return {"eval": {"file": self.config.eval_file, "sha256": sha256}}
 
     def settings(self) -> Mapping[str, Settings | Mapping]:
-        """See `Task`."""
         text = self.train_data or self.eval_data
         assert text
         return {
@@ -179,10 +169,8 @@ class DistillationTask(Task):
             outputs = teacher.encoder(inputs, training=False, output_hidden_states=True)
             hidden_states = layer_states(outputs["hidden_states"], teacher.config)
             # The tape stops here; it would also go back through the teacher.
-            return [
-                tf.stop_gradient(tf.cast(hidden_states[layer], tf.float32))
-                for layer in self._matched
-            ]
+            matched = (hidden_states[layer] for layer in self._matched)
+            return [tf.stop_gradient(tf.cast(state, tf.float32)) for state in matched]
 
         model.teacher = states
         train, held_out = self.train_data or self.eval_data, self.eval_data or self.train_data
@@ -194,12 +182,8 @@ class DistillationTask(Task):
     def loss_counts(self, features: Features) -> Mapping[str, tf.Tensor]:
         """Number of tokens, of texts, and of masked tokens."""
         weights_BL, weights_B = _weights(features)
-        tokens = tf.reduce_sum(weights_BL)
-        counts = {
-            "hidden_loss": tokens,
-            "last_loss": tokens,
-            "vector_loss": tf.reduce_sum(weights_B),
-        }
+        counts = dict.fromkeys(("hidden_loss", "last_loss"), tf.reduce_sum(weights_BL))
+        counts["vector_loss"] = tf.reduce_sum(weights_B)
         if self.config.masked_lm_weight:
             counts["masked_lm_loss"] = tf.reduce_sum(_masked_lm_weights(features))
         return counts
@@ -210,16 +194,15 @@ class DistillationTask(Task):
         weights_BL, weights_B = _weights(features)
         errors_BLZ = self._relative_errors(outputs, features)
         hidden_BL = tf.reduce_mean(errors_BLZ[:, :, :-1], axis=-1)
+        apart_B = 1.0 - _cosines(outputs, weights_BL)
         sums = {
             "hidden_loss": config.hidden_weight * tf.reduce_sum(hidden_BL * weights_BL),
             "last_loss": config.last_weight * tf.reduce_sum(errors_BLZ[:, :, -1] * weights_BL),
-            "vector_loss": config.vector_weight
-            * tf.reduce_sum((1.0 - _cosines(outputs, weights_BL)) * weights_B),
+            "vector_loss": config.vector_weight * tf.reduce_sum(apart_B * weights_B),
         }
         if config.masked_lm_weight:
-            sums["masked_lm_loss"] = (
-                config.masked_lm_weight * cross_entropy(*_masked_lm(outputs, features)).sum
-            )
+            loss = cross_entropy(*_masked_lm(outputs, features))
+            sums["masked_lm_loss"] = config.masked_lm_weight * loss.sum
         return {name: Ratio(value, counts[name]) for name, value in sums.items()}
 
     def _relative_errors(self, outputs: Outputs, features: Features) -> tf.Tensor:
@@ -230,13 +213,11 @@ class DistillationTask(Task):
         """
         variances = self._variances["eval" if EXAMPLE_WEIGHTS in features else "train"]
         pairs = zip(outputs["student"], outputs["teacher"], variances, strict=True)
-        return tf.stack(
-            [
-                tf.reduce_sum(tf.square(student_BLD - teacher_BLD), axis=-1) / variance
-                for student_BLD, teacher_BLD, variance in pairs
-            ],
-            axis=-1,
-        )
+        errors = [
+            tf.reduce_sum(tf.square(student_BLD - teacher_BLD), axis=-1) / variance
+            for student_BLD, teacher_BLD, variance in pairs
+        ]
+        return tf.stack(errors, axis=-1)
 
     def metrics(self, outputs: Outputs, features: Features) -> Mapping[str, Ratio]:
         """Masked-LM accuracy."""
@@ -262,7 +243,6 @@ class DistillationTask(Task):
         }
 
     def vocabulary_files(self) -> Files:
-        """See `Task`."""
         return vocabulary_files(self._tokenizer, self.model_config.max_position_embeddings)
 
     def save_model(self, model: Any, folder: str, history: Mapping[str, Mapping]) -> None:
@@ -317,9 +297,7 @@ def _masked_lm(outputs: Outputs, features: Features):
 def _cosines(outputs: Outputs, weights_BL: tf.Tensor) -> tf.Tensor:
     """The cosine of the mean vectors of student and teacher, [B]; the mean is over all tokens of the text."""
     ours_BD, theirs_BD = (
-        tf.math.l2_normalize(
-            tf.einsum("BLD,BL->BD", outputs[name][-1], weights_BL), axis=-1, epsilon=1e-24
-        )
+        heads.unit_length(tf.einsum("BLD,BL->BD", outputs[name][-1], weights_BL))
         for name in ("student", "teacher")
     )
     return tf.reduce_sum(ours_BD * theirs_BD, axis=-1)

@@ -57,7 +57,6 @@ class EmbeddingSource(Source):
         return [*self.sequence_names, *(columns if split == "train" else ())]
 
     def read(self, split: str) -> list[TextGroup] | None:
-        """See `Source`."""
         config, path = self.config, getattr(self.config, FILE_FLAGS[split])
         if not path:
             return None

@@ -60,7 +60,6 @@ class EmbeddingTask(FineTuningTask):
         return config.replace(foreign={**foreign, "sentence_embedding": how})
 
     def build_model(self, **settings):
-        """See `FineTuningTask`."""
         model = super().build_model(**settings)
         model.cuts_padding = device.target_device() == "CPU" and self.run.jit_compile != "on"
         return model

@@ -87,7 +87,7 @@ class PretrainedPredictor(PairPredictor, Embedder):
         kept = middle[: self.task_settings["max_seq_length"] - 2]
         ids = np.array([tokenizer.cls_id, *kept, tokenizer.sep_id], np.int32)
         (positions_P,) = np.nonzero(ids == tokenizer.mask_id)
-        outputs = self.run({"input_ids": ids[None], "masked_lm_positions": positions_P[None]})
+        outputs = self.compute({"input_ids": ids[None], "masked_lm_positions": positions_P[None]})
         logits_PV = outputs["masked_lm_logits"][0]
         best_PK = np.argsort(-logits_PV, axis=-1, kind="stable")[:, :_NUM_CANDIDATES]
         masks = [
@@ -141,5 +141,5 @@ class PretrainedPredictor(PairPredictor, Embedder):
         mask_BL = (np.arange(ids_BL.shape[1]) < lengths[:, None]).astype(np.int32)
         features: dict[str, np.ndarray] = {"input_ids": ids_BL, "input_mask": mask_BL}
         features["masked_lm_positions"] = positions_B1.astype(np.int32)
-        logits_BV = self.run(features)["masked_lm_logits"][:, 0].astype(np.float64)
+        logits_BV = self.compute(features)["masked_lm_logits"][:, 0].astype(np.float64)
         return np.take_along_axis(log_softmax(logits_BV, axis=-1), truths_B1, axis=1)[:, 0]

@@ -57,13 +57,12 @@ class PretrainingTask(Task):
         config.check_with({RunConfig: run})
         flags = ["input_file"] if run.do_train else []
         flags += ["eval_file"] if run.do_eval and config.eval_file else []
-        self._all_records = {
-            flag: find_pretraining_records(getattr(config, flag), flag) for flag in flags
-        }
+        records = {flag: find_pretraining_records(getattr(config, flag), flag) for flag in flags}
+        self._all_records = records
         devices = tf.distribute.get_strategy().num_replicas_in_sync
         parts = {"input_file": devices * run.gradient_accumulation_steps, "eval_file": devices}
         data = {}
-        for flag, found in self._all_records.items():
+        for flag, found in records.items():
             # Such hosts would mask the records, but this process's compiled function is not there.
             if mask_settings(found.metadata) and run.tpu_name not in ("", "local"):
                 reason = f"--tpu_name={run.tpu_name}, whose hosts mask nothing"
@@ -118,7 +117,6 @@ class PretrainingTask(Task):
         return {name: value.numpy() for name, value in batch.items()}
 
     def data_files(self) -> Mapping[str, Mapping[str, str]]:
-        """See `Task`."""
         record_set = self._all_records.get("eval_file")
         if not record_set:
             return {}
@@ -129,7 +127,6 @@ class PretrainingTask(Task):
         return {"eval": {"file": self.config.eval_file, "sha256": sha256}}
 
     def settings(self) -> Mapping[str, Settings | Mapping]:
-        """The task's settings by group, for the run's config.json."""
         # Files may move before a run is resumed, but their contents must not change.
         record_set = next(iter(self._all_records.values()))
         return {
@@ -143,9 +140,7 @@ class PretrainingTask(Task):
             },
         }
 
-    def build_model(
-        self, *, dtype: str, recompute_activations: bool, seed: int
-    ) -> AlbertForPreTraining:
+    def build_model(self, *, dtype: str, recompute_activations: bool, seed: int):
         """A new model, with the values of --init_checkpoint if there is one."""
         model = AlbertForPreTraining(
             self.model_config, dtype=dtype, recompute_activations=recompute_activations, seed=seed
@@ -196,28 +191,23 @@ class PretrainingTask(Task):
         metadata = self._all_records["input_file"].metadata
         return {name: metadata[name] for name in _CLEANING if name in metadata}
 
-    def save_model(
-        self, model: AlbertForPreTraining, folder: str, history: Mapping[str, Mapping]
-    ) -> None:
+    def save_model(self, model, folder: str, history: Mapping[str, Mapping]) -> None:
         """Writes the model in the Hugging Face layout, with its vocabulary if it is known."""
         metadata = self._all_records["input_file"].metadata
         texts = [os.path.basename(entry["file"]) for entry in metadata.get("input_files", [])]
         known = {**metadata, **metadata.get("counts", {}), "text": ", ".join(texts)}
         known["examples"] = self.train_data.num_examples if self.train_data else 0
-        data = {
-            name.replace("_", " "): known[name]
-            for name in _DATA_OF_CARD
-            if known.get(name, "") != ""
-        }
+        names = [name for name in _DATA_OF_CARD if known.get(name, "") != ""]
+        data = {name.replace("_", " "): known[name] for name in names}
         # If no pair is out of order, the head learns only to answer that.
         has_order = metadata.get("sentence_task") != "none"
-        names = [] if has_order else model.named_variables()
+        unlearned = [] if has_order else model.named_variables()
         pretrained.save_pretrained(
             model,
             folder,
             spm_model_file=self._vocabulary_file,
             **self._cleaning(),
-            untrained=[name for name in names if name.startswith("cls/seq_relationship/")],
+            untrained=[name for name in unlearned if name.startswith("cls/seq_relationship/")],
             card={"Data": data, **history},
         )
 

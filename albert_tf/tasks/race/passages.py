@@ -115,10 +115,8 @@ def make_race_features(settings: RaceSettings, questions: Sequence[RaceQuestion]
     uncut_endings = tokenizer.encode_batch(texts)
     endings = [ids[-most:] for ids in uncut_endings]
     contexts = [ids_of[question.article] for question in questions for _ in question.options]
-    pairs = [
-        (context[: room - len(ending)], ending)
-        for context, ending in zip(contexts, endings, strict=True)
-    ]
+    joined = zip(contexts, endings, strict=True)
+    pairs = [(context[: room - len(ending)], ending) for context, ending in joined]
     num_ending, num_uncut, num_context = (
         np.array([*map(len, rows)], np.int64) for rows in (endings, uncut_endings, contexts)
     )

@@ -9,6 +9,8 @@ from albert_tf.tasks.predictor import Item, Predictor, best_label, defaults_of
 from albert_tf.tasks.race import passages
 from albert_tf.tasks.race.settings import RaceConfig
 
+_OF_FEATURES = ("max_seq_length", "max_qa_length")
+
 
 class ChoicePredictor(Predictor):
     """Chooses the best of four options."""
@@ -17,7 +19,7 @@ class ChoicePredictor(Predictor):
     prompts = ("article", "question", *(f"option {letter}" for letter in passages.ANSWERS))
     empty = {"article": "", "question": "", "options": [""] * passages.NUM_OPTIONS}
     line_format = "json"
-    default_settings = defaults_of(RaceConfig, "max_seq_length", "max_qa_length")
+    default_settings = defaults_of(RaceConfig, *_OF_FEATURES)
 
     def check(self, item: Item) -> passages.RaceQuestion:
         values: Mapping[str, Any] = item if isinstance(item, Mapping) else {}
@@ -32,9 +34,7 @@ class ChoicePredictor(Predictor):
 
     def answers(self, examples):
         """See `Predictor`: `answer` (a letter), `option`, `probability` and `probabilities` by letter."""
-        settings = passages.RaceSettings(
-            self.tokenizer, **self.settings("max_seq_length", "max_qa_length")
-        )
+        settings = passages.RaceSettings(self.tokenizer, **self.settings(*_OF_FEATURES))
         logits_BC = self.outputs(passages.make_race_features(settings, examples))["logits"]
         answers = []
         for question, row in zip(examples, softmax(logits_BC, axis=-1), strict=True):

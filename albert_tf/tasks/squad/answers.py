@@ -168,20 +168,10 @@ class Answer(NamedTuple):
     start_char: int
     end_char: int
 
-    @property
-    def score(self) -> float:
-        """The value by which answers are sorted."""
-        return self.start_log_prob + self.end_log_prob
-
 
 def has_no_answer(null_odds: Any, threshold: float) -> Any:
     """Whether the prediction is that a question has no answer (SQuAD 2.0), for null odds or an array of them."""
     return null_odds > threshold
-
-
-def no_answer_probability(null_odds: np.ndarray | float) -> np.ndarray:
-    """The model's probability that a question has no answer (SQuAD 2.0): the sigmoid of the null odds."""
-    return 1 / (1 + np.exp(-np.asarray(null_odds, np.float64)))
 
 
 def best_answers(
@@ -193,7 +183,7 @@ def best_answers(
     """
     splits = np.searchsorted(spans.question, np.arange(len(questions) + 1))
     fields = (spans.start_log_probs, spans.end_log_probs, spans.start_chars, spans.end_chars)
-    answers = []
+    answers: list[list[Answer]] = []
     for question, begin, end in zip(questions, splits[:-1], splits[1:], strict=True):
         best: dict[str, tuple] = {}
         for span in zip(*(values[begin:end].tolist() for values in fields), strict=True):
@@ -204,12 +194,9 @@ def best_answers(
         scores = [span[0] + span[1] for span in best.values()]
         weights = [math.exp(score - max(scores)) for score in scores]
         total = sum(weights)
-        answers.append(
-            [
-                Answer(text, span[0], span[1], weight / total, span[2], span[3])
-                for (text, span), weight in zip(best.items(), weights, strict=True)
-            ]
-        )
+        answers.append([])
+        for (text, span), weight in zip(best.items(), weights, strict=True):
+            answers[-1].append(Answer(text, span[0], span[1], weight / total, span[2], span[3]))
     return answers
 
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
+from scipy.special import expit
+
 from albert_tf.core.errors import UserError, first_line
 from albert_tf.data.feature_table import FeatureTable
 from albert_tf.tasks.predictor import Answer, Predictor, defaults_of
@@ -52,9 +54,8 @@ class SpanPredictor(Predictor):
     def answers(self, examples):
         """`answer` (or "" for 2.0), `probability`, `start` and `end` in the context, and for 2.0 `null_odds`."""
         table = self.table(examples)
-        spans = squad_answers.candidate_spans(
-            table, self.outputs(table), **self.settings(*_OF_ANSWERS)
-        )
+        settings = self.settings(*_OF_ANSWERS)
+        spans = squad_answers.candidate_spans(table, self.outputs(table), **settings)
         answers: list[Answer] = [
             {
                 "answer": best.text,
@@ -62,14 +63,11 @@ class SpanPredictor(Predictor):
                 "start": best.start_char,
                 "end": best.end_char,
             }
-            for best, *_ in squad_answers.best_answers(
-                examples, spans, self.task_settings["n_best_size"]
-            )
+            for best, *_ in squad_answers.best_answers(examples, spans, settings["n_best_size"])
         ]
         for answer, null_odds in zip(answers, spans.null_odds.tolist(), strict=False):
             if squad_answers.has_no_answer(null_odds, self.task_settings["null_threshold"]):
-                probability = float(squad_answers.no_answer_probability(null_odds))
-                answer.update(answer="", probability=probability, start=0, end=0)
+                answer.update(answer="", probability=float(expit(null_odds)), start=0, end=0)
             answer["null_odds"] = null_odds
         return answers
 

@@ -29,10 +29,8 @@ def read_squad(
     """Reads the questions of a file, in its order; for predictions, it need not have answers.
 
     The file is in the official format, or has rows as `datasets` writes them: a list of JSON, JSON lines, Parquet.
-    Evaluation files have several answers to a question; of those for training, the first one is used.
-
-    Args:
-      skip_wrong: whether answers that are not at their answer_start are left out, and questions without another.
+    Evaluation files have several answers to a question; of those for training, the first one is used. With
+    `skip_wrong`, answers that are not at their answer_start are left out, and questions without another.
 
     Source: squad_utils.py (`read_squad_examples`).
     """

@@ -37,9 +37,7 @@ class SquadTask(FineTuningTask):
         self.has_null = config.version == "2.0"
         self.model_class = AlbertForSpanOrNone if self.has_null else AlbertForSpan
         super().__init__(config, run)
-        self.questions = {
-            split: [question for _, question in items] for split, items in self.items.items()
-        }
+        self.questions = {split: [one for _, one in items] for split, items in self.items.items()}
 
     def loss_counts(self, features: Features) -> Mapping[str, tf.Tensor]:
         """The number of windows."""

@@ -7,7 +7,6 @@ schemes. Training uses IOB2, whatever scheme the file has.
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 # Functions that need seqeval import it, because it loads scikit-learn, which takes a second.
 
@@ -16,14 +15,6 @@ _TAG = re.compile(r"([BIESLUM])-(.+)")
 _OTHER_LETTERS = {"L": "E", "U": "S", "M": "I"}
 
 Tags = Sequence[str]
-
-
-class Entity(NamedTuple):
-    """Words that belong together: a type such as "PER", and indices of the first and the last word."""
-
-    type: str
-    first: int
-    last: int
 
 
 def is_tag(word: str) -> bool:
@@ -45,11 +36,11 @@ def of_words(tags: Tags) -> list[str]:
     return [f"B-{tag}" for tag in tags]
 
 
-def entities_of(tags: Tags) -> list[Entity]:
-    """The entities of tags, as by conlleval and seqeval: I-PER I-PER O B-LOC -> (PER, 0, 1), (LOC, 3, 3)."""
+def entities_of(tags: Tags) -> list[tuple[str, int, int]]:
+    """Type, first and last word of each entity by conlleval's rule: I-PER I-PER O B-LOC -> (PER, 0, 1), (LOC, 3, 3)."""
     from seqeval.metrics.sequence_labeling import get_entities
 
-    return [Entity(*entity) for entity in get_entities(_canonical(tags))]
+    return get_entities(_canonical(tags))
 
 
 def to_iob2(tags: Tags) -> list[str]:

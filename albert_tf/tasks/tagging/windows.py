@@ -152,19 +152,17 @@ def _is_punctuation(char: str) -> bool:
 
 
 @functools.cache
-def word_patterns() -> tuple[str, str]:
-    """Regular expressions for a word and for white space, for Python's `re` and for RE2, which graphs use.
+def _word_pattern() -> re.Pattern:
+    """A word: an ideograph, a run of characters up to white space, or punctuation at either end of such a run.
 
-    A word is an ideograph, a run of characters up to white space, or punctuation at either end of such a run.
     Punctuation inside a run belongs to the word, and so do "@" and "#".
     """
     ideographs = "".join(f"{chr(first)}-{chr(last)}" for first, last in wordpiece.CHINESE)
     space, punctuation = inside_class(str.isspace), inside_class(_is_punctuation)
     other = f"[^{space}{punctuation}{ideographs}]+"
-    word = f"[{ideographs}]|{other}(?:[{punctuation}]+{other})*|[{punctuation}]+"
-    return word, f"[{space}]+"
+    return re.compile(f"[{ideographs}]|{other}(?:[{punctuation}]+{other})*|[{punctuation}]+")
 
 
 def split_words(text: str) -> list[tuple[int, int]]:
     """The range of each word, end exclusive: 'Ann (in Rome), http://a.b/c' -> Ann ( in Rome ), http://a.b/c."""
-    return [match.span() for match in re.finditer(word_patterns()[0], text)]
+    return [match.span() for match in _word_pattern().finditer(text)]

@@ -21,9 +21,9 @@ from typing import Any
 
 from albert_tf.core import flags
 from albert_tf.core.settings import Settings, setting
-from albert_tf.core.tables import table
 from albert_tf.model import device
 from albert_tf.model.config import AlbertConfig
+from lab.tables import table
 from lab.tools.accelerators.compile import TOPOLOGIES
 
 # What would return to the host in the middle of a step.
