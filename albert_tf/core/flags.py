@@ -96,13 +96,13 @@ def parse(
         _define(field, values)
     try:
         words = values(argv)[1:]
+        missing = [name for name in positional if not values[name].present]
+        if len(words) > len(missing):
+            raise UserError(f"{words[len(missing)]!r} is not a flag; write --name=value")
+        for name, word in zip(missing, words, strict=False):
+            values[name].parse(word)
     except flags.Error as error:
         raise UserError(_explained(error, values)) from None
-    missing = [name for name in positional if not values[name].present]
-    if len(words) > len(missing):
-        raise UserError(f"{words[len(missing)]!r} is not a flag; write --name=value")
-    for name, word in zip(missing, words, strict=False):
-        values[name].parse(word)
     given = {field.name for field in fields if values[field.name].present}
     for name, value in (defaults(values.flag_values_dict(), given) if defaults else {}).items():
         if name not in given:

@@ -189,12 +189,12 @@ def metadata(predictor: Predictor) -> dict[str, Any]:
 
 
 def rows_of(tensors: Any) -> list[dict[str, Any]]:
-    """Items from tensors of the open inference protocol; an empty `text_b` is none."""
+    """Items from tensors of the open inference protocol."""
     columns = dict(map(_column_of, tensors if isinstance(tensors, list) else [tensors]))
     if len(set(map(len, columns.values()))) != 1:
         raise UserError("expected tensors with equal first dimensions")
-    rows = (zip(columns, row, strict=True) for row in zip(*columns.values(), strict=True))
-    return [{name: value for name, value in row if (name, value) != ("text_b", "")} for row in rows]
+    rows = zip(*columns.values(), strict=True)
+    return [dict(zip(columns, row, strict=True)) for row in rows]
 
 
 def _column_of(tensor: Any) -> tuple[str, list]:

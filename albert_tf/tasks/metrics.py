@@ -85,11 +85,16 @@ def _correlation(name: str, predictions: np.ndarray, labels: np.ndarray) -> floa
 
 @_finite
 def auc(probabilities: np.ndarray, labels: np.ndarray) -> float:
-    """Area under the ROC curve, the mean over more than two labels; float [examples, C] and int [examples]."""
-    if probabilities.shape[1] == 2:
-        return sklearn_metrics().roc_auc_score(labels, probabilities[:, 1])
-    options = {"multi_class": "ovr", "labels": np.arange(probabilities.shape[1])}
-    return sklearn_metrics().roc_auc_score(labels, probabilities, **options)
+    """Area under the ROC curve; float [examples, C] and int [examples].
+
+    Of more than two labels, it is the mean over those that some examples have and others have not.
+    """
+    if not np.all(np.isfinite(probabilities)):
+        return 0.0
+    chosen = range(probabilities.shape[1]) if probabilities.shape[1] > 2 else (1,)
+    mixed = [label for label in chosen if 0 < np.sum(labels == label) < len(labels)]
+    area = sklearn_metrics().roc_auc_score
+    return np.mean([area(labels == label, probabilities[:, label]) for label in mixed] or 0.0)
 
 
 # The metrics of classification by name (`--metrics`): of labels, of probabilities, of scores.

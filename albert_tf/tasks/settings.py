@@ -225,9 +225,17 @@ def model_of(values: Mapping[str, Any]) -> str:
 
     Without training, it is the run in --output_dir if there is one; otherwise the initial checkpoint.
     """
-    if not values["do_train"] and holds_run(values["output_dir"]):
-        return values["output_dir"]
-    return values["init_checkpoint"]
+    given, folder = values["init_checkpoint"], values["output_dir"]
+    if values["do_train"] or not holds_run(folder):
+        return given
+    recorded = files.read_json(os.path.join(folder, "config.json")).get("run", {})
+    started = recorded.get("init_checkpoint", "")
+    if given and files.real_path(given) != files.real_path(started):
+        reason = f"is not used without training: --output_dir={folder} contains a run, whose model answers"
+        raise UserError(
+            f"--init_checkpoint={given} {reason}; leave it out, or choose another folder"
+        )
+    return folder
 
 
 def check_fixed(given: Mapping[str, Any], trained: Mapping[str, Any], source: str) -> None:

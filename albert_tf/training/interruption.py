@@ -35,6 +35,8 @@ class Interruption:
     def _record(self, number: int, _frame: object) -> None:
         if not self.number:
             self.number, self._at = number, time.monotonic()
+            line = b"interrupted: ends after this step, with a checkpoint; a second time, at once\n"
+            os.write(2, line)  # print may be in use
         elif time.monotonic() - self._at > _SAME_SIGNAL_SECONDS:
             os._exit(SIGNAL_STATUS + number)
 

@@ -76,22 +76,23 @@ def write_results(
     new = {s: d for s, d in folder.data.items() if data.get(s, {}).get("sha256") != d["sha256"]}
     if not trains:  # an evaluation does not replace the results of the training
         results |= {**recorded, **({"eval": evaluation} if evaluation else {})}
-    elif not num_steps:  # the times of the process that trained are kept
-        times = ("seconds", "steps_in_this_process")
-        results |= {name: recorded[name] for name in times if name in recorded}
+    elif not num_steps:  # the times of the process that trained are kept, and what it measured
+        kept = ["seconds", "steps_in_this_process"]
+        kept += [] if evaluation else ["eval", "last", "majority"]
+        results |= {name: recorded[name] for name in kept if name in recorded}
     results["data"] = {**data, **new}
     if folder.is_chief:
         if trains:
             with folder.writing():
-                task.save_model(state.model, folder.file(MODEL), _card(state, evaluation))
+                task.save_model(state.model, folder.file(MODEL), _card(state, results))
         folder.write_json(RESULTS_FILE, results)
         print(f"results in {folder.file(RESULTS_FILE)}", flush=True)
     return results
 
 
-def _card(state: RunState, evaluation: Mapping[str, float]) -> dict[str, dict]:
+def _card(state: RunState, measured: Mapping[str, Mapping]) -> dict[str, dict]:
     """The rows of the model card about training and evaluation."""
-    config, optimizer, majority = state.run_config, state.optimizer_config, state.majority
+    config, optimizer, majority = state.run_config, state.optimizer_config, measured["majority"]
     training = {
         "steps": state.step,
         "batch, examples": config.train_batch_size,
@@ -101,7 +102,7 @@ def _card(state: RunState, evaluation: Mapping[str, float]) -> dict[str, dict]:
         "numbers": config.mixed_precision,
         "seed": config.seed,
     }
-    results = {name: f"{value:.4f}" for name, value in evaluation.items()}
+    results = {name: f"{value:.4f}" for name, value in measured["eval"].items()}
     for name in majority.keys() & results.keys():
         results[name] += f" (majority class {majority[name]:.4f})"
     return {"Training": training, "Results": results}

@@ -177,6 +177,13 @@ def test_a_run_is_evaluated_with_its_own_file_alone(finished, task_files, tmp_pa
     found = evaluate_here(run.runner, *flags, f"--output_dir={tmp_path}")
     assert found["eval"] != run.results["eval"]
     assert found["data"]["eval"]["file"] == other.partition("=")[2]
+    # The same training, without evaluation, keeps what was measured.
+    again = evaluate_here(run.runner, *own, "--do_eval=false", f"--output_dir={run.folder}")
+    assert again["eval"] == run.results["eval"] and again["last"] == run.results["last"]
+    assert again["majority"] == run.results["majority"]
+    flags = [*flags[:-1], f"--init_checkpoint={tmp_path}", f"--output_dir={run.folder}"]
+    with pytest.raises(UserError, match="--init_checkpoint=.* is not used without training"):
+        evaluate_here(run.runner, *flags)
 
 
 def test_a_model_folder_answers_with_the_threshold_of_its_run(finished, task_files, tmp_path):

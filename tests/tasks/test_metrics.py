@@ -31,6 +31,10 @@ def test_auc_of_three_labels_is_the_mean_over_the_labels():
     labels, probabilities = np.array([0, 1, 2, 2]), np.eye(3)[[0, 1, 2, 1]] * 0.7 + 0.1
     # Label 0: 1; label 1: 2 1/2 of 3; label 2: 3 of 4.
     assert metrics.auc(probabilities, labels) == pytest.approx((1 + 2.5 / 3 + 3 / 4) / 3)
+    # Without the example of label 1: of 0 all 1 x 2 pairs are in order, of 2 1 1/2 of 2 x 1.
+    some = labels != 1
+    assert metrics.auc(probabilities[some], labels[some]) == pytest.approx((1 + 1.5 / 2) / 2)
+    assert metrics.auc(probabilities * np.nan, labels) == 0
 
 
 def test_scores_by_hand():

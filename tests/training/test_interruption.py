@@ -65,7 +65,8 @@ def test_a_signal_ends_training_with_a_checkpoint_from_which_it_continues(flags,
     wait_for(is_training(folder), process)
     sent = time.monotonic()
     process.send_signal(signal.SIGTERM)
-    error = process.communicate(timeout=60)[1].strip()
+    first, error = process.communicate(timeout=60)[1].splitlines()
+    assert first.startswith("interrupted: ends after this step")
     assert time.monotonic() - sent < 20
     assert process.returncode == 128 + signal.SIGTERM
     pattern = (

@@ -33,7 +33,9 @@ class PairPredictor(Predictor):
         if len(self._columns) == 1:
             self.expects = f'a text, or {{"{self._columns[0]}": ...}}'
         elif self._columns:
-            first, second = self._columns
+            # GLUE's own columns have names such as "#1 String".
+            is_own = "text_columns" in task_settings
+            self.prompts = first, second = self._columns if is_own else ("text_a", "text_b")
             self.expects = f'two texts with a tab between, or {{"{first}": ..., "{second}": ...}}'
             self.empty = "\t"
 
@@ -88,7 +90,8 @@ class ClassificationPredictor(PairPredictor):
             return [reached_labels(labels, row) for row in rows]
         if len(labels) == 1:
             scores = text_pairs.mean_of_windows(table, logits_BC[:, 0])
-            return [{labels[0]: float(score)} for score in scores]
+            name = "score" if labels[0] == "LABEL_0" else labels[0]  # a name that nobody gave
+            return [{name: float(score)} for score in scores]
         rows = text_pairs.mean_of_windows(table, softmax(logits_BC, axis=-1))
         return [best_label("label", labels, row) for row in rows]
 
@@ -99,21 +102,33 @@ class ClassificationPredictor(PairPredictor):
         return example
 
     def rank(self, query: str, texts: Sequence[str]) -> list[Answer]:
-        """Texts with `index`, `score` and `text`, the best first; the model's score, or that of label 1 of two."""
+        """Texts with `index`, `score` and `text`, the best first; of two labels, the score is that of `better_label`."""
         labels = self.model.config.labels
         if len(labels) > 2 or self.model.config.is_multi_label:
             raise UserError(f"rank needs a model with one score or two labels, not {len(labels)}")
         if len(self._columns) == 1:
             raise UserError("rank needs a model of two texts; this one was trained on single texts")
-        texts = checked_texts(texts)
+        column, texts = better_label(labels), checked_texts(texts)
         if not texts:
             return []
         examples = [text_pairs.TextExample("", query, text) for text in texts]
         logits_BC = self.outputs(self.table(examples))["logits"]
-        scores_B = logits_BC[:, 0] if len(labels) == 1 else softmax(logits_BC, axis=-1)[:, 1]
+        scores_B = logits_BC[:, 0] if len(labels) == 1 else softmax(logits_BC, axis=-1)[:, column]
         activation = self.model.config.foreign.get("sentence_transformers") or {}
         is_sigmoid = str(activation.get("activation_fn")).endswith("Sigmoid")
         return ranked(expit(scores_B) if is_sigmoid else scores_B, texts)
+
+
+def better_label(labels: Sequence[str]) -> int:
+    """Of one or two labels, the index of the one that says that two texts belong together."""
+    first, last = (label.lower() for label in (labels[0], labels[-1]))
+    if last in (f"not_{first}", f"not-{first}", f"not {first}"):
+        return 0
+    known = (("0", "1"), ("false", "true"), ("no", "yes"), ("label_0", "label_1"))
+    if len(labels) == 1 or (first, last) in known or first in (f"not_{last}", f"not {last}"):
+        return len(labels) - 1
+    hint = "train with the labels 0 and 1, or with --kind=regression"
+    raise UserError(f"rank cannot tell which of {' and '.join(labels)} means relevant; {hint}")
 
 
 def reached_labels(labels: Sequence[str], probabilities_C: np.ndarray) -> Answer:

@@ -72,6 +72,9 @@ class ClassificationTask(TextTask, LabelTask):
             self.metric_names = self.source.glue.metrics
         else:
             self.metric_names = config.metric_names
+            if "f1" in self.metric_names and len(self.labels) != 2:
+                reason = f"=f1 is for two labels, not {len(self.labels)}: take macro_f1"
+                config.refuse("metrics", reason)
         self.best_metric = self.metric_names[0]
 
     def loss_counts(self, features: Features) -> Mapping[str, tf.Tensor]:

@@ -343,7 +343,10 @@ class ScoresV2:
         Only the latter are an estimate for new questions: the best threshold, which the paper and the original use
         (squad_utils.py:1715, `evaluate_v2`), is chosen on these questions themselves.
         """
-        best = self._best_threshold(self._f1)[1]
+        # 0 is the official script's threshold for no answers at all; null odds may all be below it.
+        lowest = float(np.nextafter(self._null_odds.min(initial=0.0), -np.inf))
+        found = self._best_threshold(self._f1)[1]
+        best = max(found, lowest, key=lambda threshold: self.at(threshold)["f1"])
         at_0 = {f"{name}_threshold_0": value for name, value in self.at(0.0).items()}
         names = ("exact", "f1", "HasAns_f1", "NoAns_f1")
         of_0 = {key: at_0[key] for name in names if (key := f"{name}_threshold_0") in at_0}

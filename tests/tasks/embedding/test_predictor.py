@@ -11,8 +11,9 @@ from albert_tf import UserError, load_predictor, load_pretrained, save_pretraine
 from albert_tf.export import export_model
 from albert_tf.model.heads import AlbertForEmbedding, AlbertForSequenceClassification
 from albert_tf.serving import search as searching
+from albert_tf.tasks.classification.predictor import better_label
 from albert_tf.tasks.embedding.source import read_corpus
-from tests.helpers import WORDS, noisy, train_spm
+from tests.helpers import WORDS, error_of, noisy, train_spm
 
 CORPUS = ["anna saw a dog", "the red house", "who left ?", "anna saw a dog", "bert and carl", "a"]
 HOW = {"pooling": "mean", "projection_size": 9, "normalize": True}
@@ -157,6 +158,13 @@ def test_the_program_answers_lines(folder, corpus, monkeypatch, capsys):
 def test_contradictory_settings_are_named():
     with pytest.raises(UserError, match="rerank_top=3 must be at least --top_k=4"):
         search.SearchSettings(model="m", corpus="t", rerank="r", rerank_top=3, top_k=4)
+
+
+def test_the_better_of_two_labels_is_known_or_asked_for():
+    assert better_label(["score"]) == 0
+    assert better_label(["0", "1"]) == better_label(["not_duplicate", "duplicate"]) == 1
+    assert better_label(["entailment", "not_entailment"]) == 0
+    assert "match and unrelated" in error_of(better_label, ["match", "unrelated"])
 
 
 @pytest.mark.parametrize(

@@ -159,6 +159,8 @@ def test_scores_by_threshold():
     found = ScoresV2(questions, given, odds).results()
     assert (found["best_threshold"], found["exact"], found["exact_threshold_0"]) == (-2.0, 75, 50)
     assert (found["best_f1"], found["total"], found["NoAns_f1_threshold_0"]) == (75, 4, 50)
+    wrong = ScoresV2(questions, dict.fromkeys(odds, "dog"), dict.fromkeys(odds, -1.0)).results()
+    assert wrong["f1"] == wrong["best_f1"] == 50 and wrong["best_threshold"] < -1  # no answers
 
 
 # --- N-best lists against a naive search ---
