@@ -3,7 +3,7 @@
 import re
 import tomllib
 
-from tests.helpers import ROOT
+from tests.helpers import ROOT, run_script
 
 LOCK = (ROOT / "requirements.lock").read_text()
 
@@ -16,3 +16,8 @@ def test_the_lock_has_every_package_that_the_project_names():
         name = re.match(r"[\w-]+", requirement)[0].lower().replace("_", "-")
         assert name in locked, name
     assert not {"torch", "transformers"} & locked  # of the extra "peers", which is not locked
+
+
+def test_tensorboard_starts_with_the_locked_packages():
+    finished = run_script("-m tensorboard.main", "--version")
+    assert finished.returncode == 0, finished.stderr

@@ -133,6 +133,7 @@ class Routes:
         is_known = isinstance(error, UserError | ClientDisconnect)
         status = getattr(error, "status_code", 400 if is_known else 500)
         message = getattr(error, "detail", str(error) if is_known else type(error).__name__)
+        message += f"; the model here is {self._name}" if status == 404 else ""
         self._errors.labels(status).inc()
         return JSONResponse({"error": message}, status)
 

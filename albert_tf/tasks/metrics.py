@@ -94,7 +94,8 @@ def auc(probabilities: np.ndarray, labels: np.ndarray) -> float:
     chosen = range(probabilities.shape[1]) if probabilities.shape[1] > 2 else (1,)
     mixed = [label for label in chosen if 0 < np.sum(labels == label) < len(labels)]
     area = sklearn_metrics().roc_auc_score
-    return np.mean([area(labels == label, probabilities[:, label]) for label in mixed] or 0.0)
+    areas = [area(labels == label, probabilities[:, label]) for label in mixed]
+    return sum(areas) / max(1, len(areas))
 
 
 # The metrics of classification by name (`--metrics`): of labels, of probabilities, of scores.

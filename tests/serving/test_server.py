@@ -218,7 +218,7 @@ def test_the_page_has_the_model_and_asks_nobody_else(send):
         ("/v1/embeddings", {"input": 7}, 400, "expected a list"),
         ("/v1/embeddings", {"input": "a", "encoding_format": "x"}, 400, "float or base64"),
         ("/v1/embeddings", {"input": "a", "model": "other"}, 404, "the only one here is tiny"),
-        ("/v1/models/other:predict", {}, 404, "Not Found"),
+        ("/v1/models/other:predict", {}, 404, "Not Found; the model here is tiny"),
         ("/", {}, 405, "Method Not Allowed"),
     ],
     ids=lambda value: str(value)[:30],

@@ -102,7 +102,7 @@ class ClassificationPredictor(PairPredictor):
         return example
 
     def rank(self, query: str, texts: Sequence[str]) -> list[Answer]:
-        """Texts with `index`, `score` and `text`, the best first; of two labels, the score is that of `better_label`."""
+        """Texts with `index`, `score` and `text`, the best first; of two labels, that of `better_label` counts."""
         labels = self.model.config.labels
         if len(labels) > 2 or self.model.config.is_multi_label:
             raise UserError(f"rank needs a model with one score or two labels, not {len(labels)}")

@@ -88,9 +88,9 @@ class ClassifierConfig(OneAnswerConfig):
     def _check_separator(self) -> None:
         given = "label_separator" if self.label_separator else "label_column"
         if self.task_key != OWN_TASK:
-            self.refuse(given, f"for several labels is for --task_name=table, not {self.task_name}")
+            self.refuse(given, f"is for --task_name=table, not {self.task_name}")
         if self.kind == "regression":
-            self.refuse(given, "for several labels and --kind=regression contradict each other")
+            self.refuse(given, "and --kind=regression contradict each other")
         if any(character in self.label_separator for character in "\t\r\n"):
             self.refuse("label_separator", "must not be a tab or a line break, which end a field")
 

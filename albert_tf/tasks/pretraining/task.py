@@ -109,7 +109,7 @@ class PretrainingTask(Task):
             if length > most or largest >= model_config.vocab_size:
                 limits = f"the model has {most} positions and vocab_size {model_config.vocab_size}"
                 found = f"has {length} tokens in a row and token id {largest}"
-                raise UserError(f"--{flag}: {found}, but {limits}")
+                raise UserError(f"--{flag} {found}, but {limits}")
 
     def _sample(self, record_set: RecordSet, num_records: int) -> dict[str, np.ndarray]:
         """The first records, as one batch."""
