@@ -36,6 +36,8 @@ class TaskDefinition:
     name_of: Callable[[Mapping[str, Any]], str] | None = None
     # From the values of all flags and the names of those that are given: values of others, read from the data.
     of_data: Callable[[Mapping[str, Any], Set[str]], Mapping[str, Any]] | None = None
+    # Settings that training takes from an initial model of the same task, if their flags are not given.
+    of_initial_model: tuple[str, ...] = ()
     # Value of --preset -> name among `names` -> settings.
     presets: Mapping[str, Mapping[str, Mapping[str, Any]]] = dataclasses.field(default_factory=dict)
     # (model, tokenizer, settings) -> (tf.Module, functions by name) for exports; by default, that of the model class.

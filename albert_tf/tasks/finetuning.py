@@ -135,7 +135,8 @@ class FineTuningTask(Task):
 
     def _resolve_config(self) -> AlbertConfig:
         config, tokenizer = self.config, self.tokenizer
-        has_head = self._has_head() and tuple(self._weights.config.labels) == tuple(self.labels)
+        labels = tuple(self.labels)  # none of embeddings, whatever the configuration of others has
+        has_head = self._has_head() and (not labels or self._weights.config.labels == labels)
         if not self.run.do_train and not has_head:
             raise UserError(
                 f"{self._origin()}: has no head for {self.task_name} with the outputs"

@@ -47,16 +47,21 @@ def defaults(
     _check_intent(values, given)
     path, trained = model_of(values), {}
     only_uses = not values["do_train"]
-    if only_uses and path.startswith(HUB_PREFIX):
+    is_needed = only_uses or bool(definition.of_initial_model)
+    if is_needed and path.startswith(HUB_PREFIX):
         path = hub_names.fetched(path)
     # TensorFlow reads remote files, so they are read only if flags depend on them.
-    model = describe(path) if only_uses or "://" not in path else Description()
+    model = describe(path) if is_needed or "://" not in path else Description()
     if only_uses and model.task_name in {*registry.TASKS} - {*definition.names}:
         raise UserError(f"{path}: is a model of {model.task_name}, which another program uses")
-    if only_uses and model.task_name in definition.names:
+    if is_needed and model.task_name in definition.names:
         trained = definition.settings.of_model(model.settings)
         fixed = given & {*definition.settings.names(of_model="fixed")}
-        check_fixed({name: values[name] for name in sorted(fixed)}, trained, path)
+        if only_uses:
+            check_fixed({name: values[name] for name in sorted(fixed)}, trained, path)
+        else:
+            kept = definition.of_initial_model
+            trained = {name: trained[name] for name in kept if name in trained}
         changed = [name for name in trained if name not in given and trained[name] != values[name]]
         if changed:
             own = " ".join(as_flag(name, trained[name]) for name in changed)

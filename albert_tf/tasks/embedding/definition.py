@@ -21,4 +21,5 @@ DEFINITION = TaskDefinition(
     source=EmbeddingSource,
     task=imported("albert_tf.tasks.embedding.task", "EmbeddingTask"),
     predictors={"AlbertForEmbedding": EmbeddingPredictor},
+    of_initial_model=("pooling", "projection_size", "normalize"),
 )

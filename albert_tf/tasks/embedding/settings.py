@@ -29,6 +29,7 @@ class EmbeddingConfig(FineTuningConfig):
         "Names of the columns with text, separated by commas: two for scores; anchor and positive, and perhaps"
         " negatives, for infonce; anchor, positive and negative for triplets.",
         required=True,
+        of_model="default",
     )
     eval_columns: str = setting("", "The same for --eval_file; by default --text_columns.")
     score_column: str = setting("score", "Column with the score of two texts.")
