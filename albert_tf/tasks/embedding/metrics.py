@@ -54,11 +54,13 @@ def triplet_accuracy(vectors: np.ndarray) -> float:
     return float(np.mean(cosines(anchors, positives) > cosines(anchors, negatives)))
 
 
-def retrieval(found: np.ndarray, relevant: Sequence[Collection[int]]) -> dict[str, float]:
+def retrieval(
+    found: Sequence[np.ndarray] | np.ndarray, relevant: Sequence[Collection[int]]
+) -> dict[str, float]:
     """Recall, mean reciprocal rank and nDCG of search results, averaged over the queries.
 
-    For each query, `found` are the rows that were found, the best first, int [queries, at least 10 if there are as
-    many], and `relevant` those that should be found.
+    For each query, `found` are the rows that were found, the best first, int [at least 10 if there are as many],
+    and `relevant` those that should be found.
     """
     gains = 1 / np.log2(2 + np.arange(10))
     sums = dict.fromkeys(("ndcg_at_10", "mrr_at_10", *(f"recall_at_{k}" for k in CUTOFFS)), 0.0)

@@ -43,12 +43,14 @@ class EmbeddingSource(Source):
     Attributes:
       relevant: for each query of an evaluation by retrieval, the numbers of the texts to be found. The items are then
         the queries, followed by the texts that are searched.
+      own_texts: for each of these queries, the number of the text that is equal to it and not to be found, or -1.
     """
 
     config: EmbeddingConfig
     task_name = "embedding"
     feature_function = (make_group_features, PairSettings)
     relevant: Sequence[Sequence[int]] = ()
+    own_texts: Sequence[int] = ()
 
     def names(self, split: str) -> list[str]:
         """See `Source`; the columns are needed by the loss only."""
@@ -102,6 +104,8 @@ class EmbeddingSource(Source):
         for group in groups:
             relevant.setdefault(group.texts[0], set()).add(place[group.texts[1]])
         self.relevant = [sorted(numbers) for numbers in relevant.values()]
+        own = {query: place.get(query, -1) for query in relevant}
+        self.own_texts = [-1 if own[query] in relevant[query] else own[query] for query in relevant]
         texts = [*relevant, *corpus]
         return [TextGroup(str(number), (text,)) for number, text in enumerate(texts)]
 

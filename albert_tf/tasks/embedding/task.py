@@ -129,7 +129,11 @@ class EmbeddingTask(FineTuningTask):
         if self.config.kind_of_evaluation == "retrieval":
             number = len(self.source.relevant)
             vectors = metrics.unit_length(vectors)
-            rows, _ = metrics.nearest(vectors[:number], vectors[number:], max(metrics.CUTOFFS))
+            most = max(metrics.CUTOFFS)
+            found, _ = metrics.nearest(vectors[:number], vectors[number:], most + 1)
+            # A query would find its own text first, which nobody searches.
+            own = zip(found, self.source.own_texts, strict=True)
+            rows = [row[row != text][:most] for row, text in own]
             return metrics.retrieval(rows, self.source.relevant)
         if self.config.kind_of_evaluation == "triplets":
             return {"triplet_accuracy": metrics.triplet_accuracy(vectors)}
