@@ -212,7 +212,9 @@ def test_entities_are_the_runners(finished, task_files):
         assert [(e["label"], e["start"] - 2, e["end"] - 2) for e in plain["entities"]] == found
     assert any(answer["entities"] for answer in answers_to(run.folder, items))
     predictor = predictors.load_predictor(str(run.folder))
-    for wrong in ({"tokens": []}, {"tokens": ["a", ""]}, {"tokens": "a"}, {"text": 1}, {}):
+    empty = answers_to(run.folder, [{"tokens": []}, {"tokens": None}])
+    assert empty == [{"entities": [], "tags": []}] * 2
+    for wrong in ({"tokens": ["a", ""]}, {"tokens": "a"}, {"text": 1}, {}):
         with pytest.raises(UserError, match='expected a text, or {"tokens": '):
             predictor.check(wrong)
 

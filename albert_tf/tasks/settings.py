@@ -97,7 +97,8 @@ class FineTuningRunConfig(RunConfig):
     predictions_file: str = setting(
         "",
         "File for the answers of --do_predict, whose ending selects the format of a table; by default"
-        " predictions/predictions.tsv in --output_dir, for SQuAD .json, for tagging .conll.",
+        " predictions/predictions.tsv in --output_dir, for SQuAD .json, for tagging .conll or, if that cannot hold the"
+        " words, .jsonl.",
         changes_results=False,
     )
     train_batch_size: int = changed(RunConfig, "train_batch_size", 32)

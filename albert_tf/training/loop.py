@@ -87,8 +87,10 @@ def _complete(state: RunState) -> dict:
         folder.write_files(task.evaluation_files(evaluator.predictions))
     if task.predict_data:
         predictor = Evaluator(state, task.predict_data, has_labels=False)
-        if folder.is_chief and (name := task.predictions_file()):
-            files.remove(folder.file(name))  # no older answers where newer ones are expected
+        # No older answers where newer ones are expected.
+        for name in filter(None, (task.predictions_file(), *task.older_predictions)):
+            if folder.is_chief:
+                files.remove(folder.file(name))
         predictor.results()
         contents = task.prediction_files(predictor.predictions)
         folder.write_files(contents)

@@ -36,6 +36,8 @@ class Task(abc.ABC):
     shown_metrics: tuple[str, ...] = ()  # in the printed line of an evaluation; empty shows all
     keeps: str = "last"  # or "best": the checkpoint that is evaluated and saved as the model
     loss_epsilons: Mapping[str, float] = {}  # added to the counts that losses are divided by
+    # Names inside the run's folder that `predictions_file` may have had in earlier uses of the run.
+    older_predictions: Sequence[str] = ()
     # Weights of the losses of `other_layers` (`step_inputs`); the last layer has the rest to 1.
     layer_weights: Sequence[float] = ()
 

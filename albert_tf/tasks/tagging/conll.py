@@ -88,7 +88,7 @@ def read_tagged(
     source = f"--{flag}={path}"
     columns = [token_column, *([tag_column] if need_tags else [])]
     if has_lists(path):
-        groups = _rows_of_lists(path, source, columns)
+        groups = _rows_of_lists(path, source, columns, keeps_empty=flag == "predict_file")
     else:
         groups = _groups(path, source, columns, (token_column, tag_column), scheme)
     sentences, all_tags = [], []
@@ -100,8 +100,11 @@ def read_tagged(
         if scheme == BARE:
             tags = [tag if entities.is_tag(tag) else f"I-{tag}" for tag in tags]
         all_tags.append(tuple(tags if scheme == WORDS else entities.to_iob2(tags)))
-    if not sentences:
+    num_empty = sum(not sentence.words for sentence in sentences)
+    if num_empty == len(sentences):
         raise UserError(f"{source}: contains no words")
+    if num_empty:
+        print(f"{source}: {num_empty:,} of {len(sentences):,} rows have no words", flush=True)
     if need_tags and not any(tag != entities.OUTSIDE for tags in all_tags for tag in tags):
         raise UserError(f"{source}: every tag is O; name the column of the tags with --tag_column")
     return TaggedFile(path, tuple(sentences), tuple(all_tags) if need_tags else None, scheme)
@@ -123,17 +126,20 @@ def _check_word(word: str, tag: str | None, scheme: str, place: str) -> None:
 Group = tuple[int | str, tuple[str, ...], list[str]]  # number of the first line, words, tags
 
 
-def _rows_of_lists(path: str, source: str, columns: Sequence[str]) -> Iterator[Group]:
-    """The sentences of a table with a list of words, and a list of tags, in each row."""
-    frame = read_table(path, source=source)
+def _rows_of_lists(
+    path: str, source: str, columns: Sequence[str], *, keeps_empty: bool
+) -> Iterator[Group]:
+    """The sentences of a table with a list of words, and a list of tags, in each row; without words only if kept."""
+    frame = read_table(path, source=source, empty_rows=keeps_empty)
     names = [frame.columns[_position(column, frame.columns, path)] for column in columns]
     for row, cells in zip(frame.index, chosen(frame, names, source), strict=True):
-        found = [as_list(cell, f"{path}: {row}") for cell in cells]
+        given = ([] if keeps_empty and not cell else cell for cell in cells)  # a missing list
+        found = [as_list(cell, f"{path}: {row}") for cell in given]
         lists = [cell for cell in found if isinstance(cell, list)]
         if len(lists) < len(columns) or len(set(map(len, lists))) > 1:
             expected = f"lists of the same length in {' and '.join(map(repr, names))}"
             raise UserError(f"{path}: {row}: expected {expected} (--token_column, --tag_column)")
-        if lists[0]:
+        if lists[0] or keeps_empty:
             yield row, tuple(lists[0]), lists[1] if len(lists) > 1 else []
 
 

@@ -33,14 +33,16 @@ class TaggingPredictor(Predictor):
     def check(self, item: Item) -> Words:
         tokens: Any = item.get("tokens") if isinstance(item, Mapping) else None
         text = item.get("text") if isinstance(item, Mapping) else item
+        tokens = [] if tokens == "" and text is None else tokens  # a missing list
         if isinstance(text, str) and tokens is None:
             self.count(text)
             return Words(text, windows.split_words(text), False)
-        is_words = isinstance(tokens, list) and tokens and all(isinstance(t, str) for t in tokens)
+        is_words = isinstance(tokens, list) and all(isinstance(token, str) for token in tokens)
         if not is_words or not all(tokens) or text is not None:
             self.refuse(item)
         text, starts = windows.joined(tokens, self._settings().separator)
-        ends = starts + np.array(list(map(len, tokens)))
+        self.count(text)
+        ends = starts + np.array(list(map(len, tokens)), np.int64)
         return Words(text, list(zip(starts.tolist(), ends.tolist(), strict=True)), True)
 
     def answers(self, examples):

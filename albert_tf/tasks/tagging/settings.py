@@ -15,7 +15,7 @@ SEPARATORS = {"space": " ", "none": ""}  # between words
 class TaggingConfig(TaughtConfig):
     """Named entities, or other labels of words, in files with a word in each line."""
 
-    predictions_endings: ClassVar[tuple[str, ...]] = (".conll", ".txt", ".tsv")
+    predictions_endings: ClassVar[tuple[str, ...]] = (".conll", ".txt", ".tsv", ".jsonl")
     train_file: str = files_setting(
         "File to train on, in the format of CoNLL: a word and its tag on each line, an empty line between sentences; or"
         " a table (.jsonl, .parquet, a folder of datasets) with lists of words and tags."

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -18,6 +18,8 @@ from albert_tf.tasks.tagging.source import TaggingSource
 from albert_tf.training.losses import Ratio
 from albert_tf.training.task import Features, Files, Outputs, Predictions
 
+_IN_CONLL, _IN_LINES = "predictions/predictions.conll", "predictions/predictions.jsonl"
+
 
 class TaggingTask(FineTuningTask):
     """Tags words; for the arguments see `FineTuningTask`."""
@@ -26,7 +28,7 @@ class TaggingTask(FineTuningTask):
     source_class = TaggingSource
     config: TaggingConfig
     best_metric = "f1"
-    usual_predictions_file = "predictions/predictions.conll"
+    usual_predictions_file = _IN_CONLL
     usual_epochs = 10.0  # after 3, small models on small files have hardly begun
     shown_metrics = ("loss", "precision", "recall", "f1")
 
@@ -35,6 +37,14 @@ class TaggingTask(FineTuningTask):
         self.sentences: dict[str, list[Sentence]] = {
             split: [sentence for _, sentence in items] for split, items in self.items.items()
         }
+        if example := unfit(sentence.words for sentence in self.sentences.get("predict", ())):
+            path, reason = run.predictions_file, f"the format of CoNLL cannot hold {example}"
+            if path and not _is_jsonl(path):
+                run.refuse("predictions_file", f"={path}: {reason}; give a name ending with .jsonl")
+            if not path:
+                print(f"--predict_file: {reason}; the answers will be JSON lines", flush=True)
+            self.usual_predictions_file = _IN_LINES
+        self.older_predictions = () if run.predictions_file else (_IN_CONLL, _IN_LINES)
 
     def build_model(self, **settings):
         """See `FineTuningTask`; a new head begins with the frequencies of the tags.
@@ -100,8 +110,8 @@ class TaggingTask(FineTuningTask):
         """The words with their tags, and the raw predictions."""
         words = [sentence.words for sentence in self.sentences["predict"]]
         tags = self._tags(predictions, "predict")
-        ((usual, text),) = tagged_file("predictions", words, predicted=tags).items()
-        name = self.predictions_file() if usual.endswith(".conll") else usual
+        name = self.predictions_file()
+        (text,) = tagged_file("", words, as_lines=_is_jsonl(name), predicted=tags).values()
         return {name: text, **self._raw_file(predictions, "predict")}
 
 
@@ -111,12 +121,30 @@ def _word_weights(features: Features) -> tf.Tensor:
     return is_word * example_weights(features)[:, None]
 
 
-def tagged_file(
-    name: str, words: Sequence[entities.Tags], **columns: Sequence[entities.Tags]
-) -> Files:
-    """A file in the format of CoNLL with tabs; or JSON lines, if a word is not read back from there as it is."""
+def _is_jsonl(path: str) -> bool:
+    return path.lower().endswith(".jsonl")
+
+
+def unfit(words: Iterable[entities.Tags]) -> str:
+    """What would not be read back from a file in the format of CoNLL as it is, for messages; "" if all would be."""
     blank = re.compile(r"[ \t\r\v\f]|.*[\t\r\n]|.*[ \v\f]$|-DOCSTART-", re.DOTALL)
-    if any(blank.match(word) for sentence in words for word in sentence):
+    for sentence in words:
+        if not sentence:
+            return "a row without words"
+        if found := next(filter(blank.match, sentence), ""):
+            return f"the word {found[:80]!r}"
+    return ""
+
+
+def tagged_file(
+    name: str,
+    words: Sequence[entities.Tags],
+    *,
+    as_lines: bool = False,
+    **columns: Sequence[entities.Tags],
+) -> Files:
+    """A file in the format of CoNLL with tabs; or JSON lines, if they are asked for or something is `unfit` there."""
+    if as_lines or unfit(words):
         rows = [
             dict(zip(["tokens", *columns], row, strict=True))
             for row in zip(words, *columns.values(), strict=True)
