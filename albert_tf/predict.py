@@ -151,12 +151,14 @@ def answers_to_rows(
     examples = []
     for row, item in zip(frame.index, tables.items_of(frame), strict=True):
         try:
-            lists = _LISTS & item.keys()
-            chosen: Any = item | {key: tables.as_list(item[key], key) for key in lists}
+            chosen: Any = item
             if names:
                 keys = ("text_a", "text_b") if len(names) > 1 else ("text",)
                 chosen = dict(zip(keys, map(item.get, names), strict=True))
-            examples.append(predictor.check(chosen if any(item.values()) else predictor.empty))
+            lists = _LISTS & chosen.keys() & {*predictor.text_keys}  # others are not read
+            chosen = chosen | {key: tables.as_list(chosen[key], key) for key in lists}
+            is_empty = not any(item.values()) and "tokens" not in lists  # a list without words
+            examples.append(predictor.check(predictor.empty if is_empty else chosen))
         except UserError as error:
             hint = "" if names else "; --text_columns names other columns"
             raise UserError(f"{settings.input_file}: {row}: {error}{hint}") from None

@@ -51,10 +51,6 @@ class Predictor(abc.ABC):
     # Keys of an item that the page of the server asks for one by one ("option A", "option B" fill a list `options`); if
     # empty, it asks for a whole item.
     prompts: tuple[str, ...] = ()
-    # Keys of items that are not repeated in answers.
-    text_keys: tuple[str, ...] = (
-        *("text", "text_a", "text_b", "question", "context", "article", "options"),
-    )
     empty: Item = ""  # the item of an empty line
     line_format: str = "text"  # whether a line is usually a text or a JSON object, "text" or "json"
     default_settings: Mapping[str, Any] = {}  # for folders without `task_settings`, as of others
@@ -76,6 +72,12 @@ class Predictor(abc.ABC):
         self._uncut_lengths: dict[str, Counter] = defaultdict(Counter)
         self._num_texts = self._num_empty = 0
         self._has_warned = False
+
+    @property
+    def text_keys(self) -> tuple[str, ...]:
+        """Keys of items that are read, and therefore not repeated in answers."""
+        is_object = isinstance(self.empty, Mapping)
+        return tuple(self.empty) if is_object else ("text", "text_a", "text_b")
 
     def predict(self, items: Any) -> list[Answer]:
         """The answers to items, in their order; the keys of an answer depend on the kind of model.

@@ -17,6 +17,7 @@ class ChoicePredictor(Predictor):
 
     expects = '{"article": ..., "question": ..., "options": [four texts]}'
     prompts = ("article", "question", *(f"option {letter}" for letter in passages.ANSWERS))
+    text_keys = ("article", "context", "question", "options")
     empty = {"article": "", "question": "", "options": [""] * passages.NUM_OPTIONS}
     line_format = "json"
     default_settings = defaults_of(RaceConfig, *_OF_FEATURES)
