@@ -121,7 +121,12 @@ def with_values(
 
 
 def _one_label(field: Cell, place: str) -> str:
-    if isinstance(field := as_list(field, place), str):
+    try:
+        field = as_list(field, place)
+    except UserError:  # brackets around a name, such as [pos], are a part of it
+        if not re.fullmatch(r"\s*\[[^\W\d][^,'\"\[\]]*\]\s*", str(field)):
+            raise
+    if isinstance(field, str):
         return label_name(field)
     if len(field) == 1:
         return label_name(field[0])
