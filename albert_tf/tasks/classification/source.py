@@ -57,9 +57,10 @@ class TextSource(Source):
         return tsv.with_values(examples, path, labels, separator)
 
     def rows(self, items):
-        """See `Source`; all columns of a file of one's own."""
+        """See `Source`; all columns of a file of one's own; of several groups (MNLI), the group of each id."""
         if self.glue:
-            return super().rows(items)
+            frame, groups = super().rows(items), [item.group for item in items]
+            return frame.assign(group=groups) if len({*groups}) > 1 else frame
         return tsv.read_rows(self.config.predict_file, "predict_file")
 
     def length_report(self, table):

@@ -10,6 +10,8 @@ import tensorflow as tf
 from albert_tf.core.errors import UserError
 from albert_tf.tasks.classification import glue
 from albert_tf.tasks.classification.glue import GLUE_TASKS, find_task, read_glue, submission_tsv
+from albert_tf.tasks.classification.settings import ClassifierConfig
+from albert_tf.tasks.classification.source import TextSource
 from albert_tf.tasks.metrics import METRICS
 from tests.helpers import write_files
 
@@ -91,6 +93,9 @@ def test_the_two_groups_of_mnli_are_read_together(tmp_path, capsys):
     write_files(tmp_path, {"MNLI/dev_matched.tsv": matched, "MNLI/dev_mismatched.tsv": mismatched})
     examples = read_glue(GLUE_TASKS["MNLI"], str(tmp_path), "dev")
     assert [example.group for example in examples] == ["matched", "matched", "mismatched"]
+    source = TextSource(ClassifierConfig(task_name="MNLI"))
+    assert source.rows(examples)["group"].tolist() == ["matched", "matched", "mismatched"]
+    assert source.rows(examples[:2]).columns.tolist() == ["id"]
     assert capsys.readouterr().out == ""
     (tmp_path / "MNLI" / "dev_mismatched.tsv").unlink()
     assert len(read_glue(GLUE_TASKS["MNLI"], str(tmp_path), "dev")) == 2
