@@ -212,8 +212,7 @@ def test_entities_are_the_runners(finished, task_files):
         assert [(e["label"], e["start"] - 2, e["end"] - 2) for e in plain["entities"]] == found
     assert any(answer["entities"] for answer in answers_to(run.folder, items))
     predictor = predictors.load_predictor(str(run.folder))
-    empty = answers_to(run.folder, [{"tokens": []}, {"tokens": None}])
-    assert empty == [{"entities": [], "tags": []}] * 2
+    assert answers_to(run.folder, [{"tokens": []}]) == [{"entities": [], "tags": []}]
     for wrong in ({"tokens": ["a", ""]}, {"tokens": "a"}, {"text": 1}, {}):
         with pytest.raises(UserError, match='expected a text, or {"tokens": '):
             predictor.check(wrong)
@@ -504,24 +503,15 @@ def test_every_kind_of_model_answers_rows(task, finished, tmp_path):
         assert found["answer"].tolist() == ["hers", "", "hers"] and "predicted_answer" in found
 
 
-def test_a_column_that_the_model_does_not_read_is_no_list(finished, tmp_path):
-    rows = [{"review": "anna saw bert .", "tokens": "[all]", "options": "[none]"}]
-    source = write(tmp_path / "in.csv", rows)
-    for options in ({}, {"text_columns": "review"}):
-        found = predicted(finished("tsv").folder, source, tmp_path / "out.csv", **options)
-        assert found["options"].tolist() == ["[none]"] and len(found["label"]) == 1
+def test_only_the_keys_that_a_model_reads_are_converted_and_dropped(finished, tmp_path):
+    model, more = finished("tsv").folder, {"question": "q1", "options": "[none]", "id": 1}
+    (answer,) = answers_to(model, [{"text": "anna", **more}])
+    assert {*answer} == {*more, "label", "probability", "probabilities"}
+    source = write(tmp_path / "in.csv", [{"review": "anna", **more}])
+    assert predicted(model, source, tmp_path / "out.csv")["options"].tolist() == ["[none]"]
     source = write(tmp_path / "in.csv", [{"tokens": "[]"}, {"tokens": "['anna']"}])
     found = predicted(finished("tagging").folder, source, tmp_path / "out.jsonl")
     assert found["tags"].map(len).tolist() == [0, 1]
-
-
-def test_a_line_keeps_the_keys_of_other_tasks(finished):
-    more = {"question": "q1", "context": "c", "id": 1}
-    (answer,) = answers_to(finished("tsv").folder, [{"text": "anna", **more}])
-    assert {*answer} == {*more, "label", "probability", "probabilities"}
-    for task, text_keys in (("squad1.1", {"question", "context"}), ("race", {"article"})):
-        predictor = predictors.load_predictor(finished(task).folder)
-        assert text_keys <= {*predictor.text_keys} and "text" not in predictor.text_keys
 
 
 def test_windows_read_long_texts_whole_in_an_export(finished, tmp_path):

@@ -167,12 +167,10 @@ def test_any_encoder_is_evaluated_without_training(flags_of, embedding_files, tm
     assert len(searched) == 10 + 14 + 2
 
 
-def test_a_query_does_not_find_itself(flags_of, tmp_path):
-    """A text in both columns is left out of its own results, unless it is its second text, too."""
+def test_a_query_finds_itself_only_if_it_should(flags_of, tmp_path):
     (tmp_path / "t.csv").write_text("q,p\na,b\nb,c\nd,d\n")
-    flags = flags_of("infonce", eval_file=tmp_path / "t.csv")
-    made = make_task("embedder", *flags, "--do_train=false")
-    assert made.source.relevant == [[0], [1], [2]] and made.source.own_texts == [-1, 0, -1]
+    made = make_task("embedder", *flags_of("infonce", eval_file=tmp_path / "t.csv"))
+    assert made.source.own_texts == [-1, 0, -1]
     vectors = np.array([[9, 1], [9, 0], [0, 9], [9, 0], [8, 2], [0, 9]])  # a b d, b c d
     assert made.evaluate({"embeddings": vectors})["recall_at_1"] == 1
 

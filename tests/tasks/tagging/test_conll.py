@@ -1,14 +1,11 @@
 """Files of tagged words: formats, columns, wrong files, real data."""
 
-import json
-
-import numpy as np
 import pytest
 
 from albert_tf.tasks.tagging import conll
 from albert_tf.tasks.tagging.conll import Sentence
 from albert_tf.tasks.tagging.task import tagged_file
-from tests.helpers import error_of, make_task
+from tests.helpers import error_of, make_task, write_files
 
 TWO = "EU B-ORG\nrejects O\n\nPeter I-PER\nBlackburn I-PER\n"
 WORDS = [("EU", "rejects"), ("Peter", "Blackburn")]
@@ -19,8 +16,8 @@ def read(
 ):
     path = folder / name
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    columns = {"token_column": token_column, "tag_column": tag_column}
-    return conll.read_tagged(str(path), **columns, need_tags=need_tags, flag="train_file", **more)
+    more = {"token_column": token_column, "tag_column": tag_column, "flag": "train_file", **more}
+    return conll.read_tagged(str(path), need_tags=need_tags, **more)
 
 
 VARIANTS = {
@@ -169,34 +166,22 @@ def test_a_flag_says_what_tags_without_letters_are(tmp_path):
 
 
 def test_rows_without_words_are_kept_where_each_is_answered(tmp_path, capsys):
-    rows = '{"w": ["Ann"], "t": ["B-PER"]}\n{"w": [], "t": []}\n'
-    (tmp_path / "a.jsonl").write_text(f'{rows}\n{{"t": null}}\n')
-    path, columns = str(tmp_path / "a.jsonl"), {"token_column": "w", "tag_column": "t"}
-    file = conll.read_tagged(path, **columns, need_tags=False, flag="predict_file")
+    text = '{"w": ["Ann"]}\n{"w": []}\n\n{"w": null}\n'
+    file = read(tmp_path, text, need_tags=False, name="a.jsonl", flag="predict_file")
     assert [sentence.words for sentence in file.sentences] == [("Ann",), (), (), ()]
     assert "a.jsonl: 3 of 4 rows have no words" in capsys.readouterr().out
-    assert len(read(tmp_path, rows, "w", "t", name="b.jsonl").sentences) == 1
-    (tmp_path / "a.jsonl").write_text('{"w": []}\n')
-    wanted = {**columns, "need_tags": False, "flag": "predict_file"}
-    assert "contains no words" in error_of(conll.read_tagged, path, **wanted)
 
 
-def test_answers_that_conll_cannot_hold_are_json_lines(tmp_path, tiny_pretrained, capsys):
-    (tmp_path / "t.conll").write_text(TWO)
-    (tmp_path / "p.jsonl").write_text('{"tokens": ["a", "b\\nc"]}\n{"tokens": []}\n')
-    flags = [f"--train_file={tmp_path / 't.conll'}", f"--init_checkpoint={tiny_pretrained}"]
-    flags += ["--do_eval=false", "--do_predict", f"--predict_file={tmp_path / 'p.jsonl'}"]
+def test_answers_that_conll_cannot_hold_are_json_lines(tmp_path, tiny_pretrained):
+    write_files(tmp_path, {"t.conll": TWO, "p.jsonl": '{"w": ["b\\nc"]}\n{"w": []}\n'})
+    flags = [f"--train_file={tmp_path / 't.conll'}", f"--predict_file={tmp_path / 'p.jsonl'}"]
+    flags += [f"--init_checkpoint={tiny_pretrained}", "--do_eval=false", "--do_predict"]
     line = error_of(make_task, "tagger", *flags, "--predictions_file=out.conll")
     assert line.endswith(r"cannot hold the word 'b\nc'; give a name ending with .jsonl")
     made = make_task("tagger", *flags)
-    assert r"hold the word 'b\nc'; the answers will be JSON lines" in capsys.readouterr().out
-    assert made.predictions_file() == "predictions/predictions.jsonl"
-    assert "predictions/predictions.conll" in made.older_predictions
-    table = made.tables["predict"]
-    probabilities = np.zeros([len(table), table.lengths.max(), len(made.labels)])
-    content = made.prediction_files({"probabilities": probabilities})[made.predictions_file()]
-    rows = list(map(json.loads, content.splitlines()))
-    assert rows[1] == {"tokens": [], "predicted": []} and len(rows) == 2
+    assert made.older_predictions == ("predictions/predictions.conll", made.predictions_file())
+    [text] = tagged_file("p", [("b",), ()], predicted=[("O",), ()]).values()
+    assert text.endswith('\n{"tokens": [], "predicted": []}\n')
 
 
 def test_conllu_has_words_in_its_second_column(tmp_path):
