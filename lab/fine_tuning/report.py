@@ -35,16 +35,20 @@ def _seconds(runs: Runs) -> list[float]:
 
 
 def pairs(runs: Runs) -> list[tuple[str, float, Runs, Runs]]:
-    """Task, rate, and the runs of the same weights here and in transformers, with equal settings."""
+    """Task, rate, and the runs of the same weights here and in transformers, with equal settings.
+
+    The rate is that of transformers. Here, the decay starts at step 0, so that after a tenth of warm-up, 1.11 times
+    the rate is the same; where no run has it, those with an equal flag are compared.
+    """
     equal = _of(runs, model=TEACHER, epochs=None, mixed_precision=None)
     found = []
     for name in TASKS:
-        for rate in sorted({run["learning_rate"] for run in _of(equal, task=name)}):
-            sides = [
-                _of(equal, task=name, learning_rate=rate, side=side) for side in ("here", "torch")
-            ]
-            if all(sides):
-                found.append((name, rate, *sides))
+        here = _of(equal, task=name, side="here")
+        for rate in sorted({run["learning_rate"] for run in _of(equal, task=name, side="torch")}):
+            there = _of(equal, task=name, side="torch", learning_rate=rate)
+            same = [run for run in here if abs(0.9 * run["learning_rate"] / rate - 1) < 0.01]
+            if own := same or _of(here, learning_rate=rate):
+                found.append((name, rate, own, there))
     return found
 
 

@@ -5,6 +5,7 @@ import pytest
 
 from albert_tf import fold, load_pretrained, save_pretrained
 from albert_tf.formats import folding, pretrained
+from albert_tf.formats.depth import GROUP
 from albert_tf.formats.weights import Weights
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.heads import AlbertForPreTraining, AlbertForSpan
@@ -56,9 +57,9 @@ def test_every_sharing_strategy_gives_a_complete_model(teacher, strategy):
 def test_a_group_has_the_values_of_its_layers(teacher, layers_from):
     sizes = {"share_parameters": "all", "num_hidden_groups": 2}
     folded, _ = _folded(teacher, layers_from=layers_from, **sizes)
-    of_layer = [teacher.arrays[f"{folding._GROUP}{layer}/{_KERNEL}"] for layer in (2, 3)]
+    of_layer = [teacher.arrays[f"{GROUP}{layer}/{_KERNEL}"] for layer in (2, 3)]
     expected = {"middle": of_layer[1], "first": of_layer[0], "mean": np.mean(of_layer, axis=0)}
-    found = folded.arrays[f"{folding._GROUP}1/{_KERNEL}"]
+    found = folded.arrays[f"{GROUP}1/{_KERNEL}"]
     np.testing.assert_allclose(found, expected[layers_from], rtol=1e-6)
 
 
