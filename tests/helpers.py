@@ -163,9 +163,9 @@ def eagerly() -> Iterator[None]:
         tf.config.run_functions_eagerly(False)
 
 
-def data_program_here(name: str, *arguments: object) -> None:
-    """Runs a program of data preparation, by the name of its module, inside this process, without the start-up."""
-    module = importlib.import_module(f"albert_tf.data_prep.{name}")
+def program_here(name: str, *arguments: object) -> None:
+    """Runs a program, by the name of its module in `albert_tf`, inside this process, without the start-up."""
+    module = importlib.import_module(f"albert_tf.{name}")
     with mock.patch.object(cli, "run") as run:
         module.run()
     main, *classes = run.call_args.args

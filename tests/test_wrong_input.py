@@ -1,6 +1,6 @@
 """Wrong input: one line that names the flag or the file and what to change; nothing is written (docs/errors.md)."""
 
-import functools
+import gzip
 import json
 import shutil
 
@@ -9,21 +9,8 @@ import safetensors.numpy
 
 from albert_tf import UserError, save_pretrained
 from albert_tf.model.heads import AlbertForPreTraining
-from tests.helpers import (
-    RUNNERS,
-    TINY,
-    data_program_here,
-    error_of,
-    fine_tune_here,
-    fine_tuning_settings,
-    pretrain_here,
-    random_features,
-    run_script,
-    the_line,
-    train_spm,
-    write_files,
-    write_records,
-)
+from tests import helpers
+from tests.helpers import TINY, error_of, fine_tune_here, fine_tuning_settings, pretrain_here
 
 pytestmark = [
     pytest.mark.usefixtures("eagerly"),
@@ -54,6 +41,8 @@ OWN = (
 REVIEWS = f"{OWN} --text_columns=review --label_column=mood --eval_file={{tasks}}/tsv/dev.tsv"
 SQUAD = "squad --init_checkpoint={model} --output_dir=x --max_query_length=9"
 RACE = "race --init_checkpoint={model} --output_dir=x --data_dir={tasks}/RACE"
+CREATE_X = "data_prep.create_pretraining_data --output_dir=x --input_file={tasks}"
+EXPORT = "export --output_dir=x --model={model}"
 # Flags, and what the line must say.
 WRONG_FLAGS = {
     PRETRAIN: "--input_file is required to train",
@@ -66,6 +55,19 @@ WRONG_FLAGS = {
     f"{PRETRAIN} --do_train=false --do_eval=false": "--do_eval or --do_train must be true",
     f"{PRETRAIN} --learning_rate_factors=pooler:1": "--learning_rate_factors is for embeddings",
     f"{PRETRAIN} --learning_rate_factors=embeddings": "must be part:factor pairs",
+    f"{PRETRAIN} --train_minutes=1 --deterministic": "--train_minutes and --deterministic contrad",
+    f"{CREATE_X} --max_seq_length=4": "--max_seq_length must be at least 5",
+    f"{CREATE_X} --masking=dynamic --record_format=full": "dynamic needs --record_format=packed",
+    f"{CREATE_X} --pipeline_options=--x": "--pipeline_options contradicts --runner=local",
+    f"{CREATE_X} --runner=direct --pipeline_options=--a='": "cannot be split into options (No clos",
+    "data_prep.train_sentencepiece --output_prefix=x --input_file={tasks} --vocab_size=13": (
+        "--vocab_size must be at least 14"
+    ),
+    f"{EXPORT} --format=tflite --dtype=bfloat16": "--dtype=bfloat16 contradicts",
+    f"{EXPORT} --format=onnx --version=2": "--version=2 contradicts --format=onnx",
+    f"{EXPORT} --quantization=int8": "--quantization=int8: for saved_model",
+    f"{EXPORT} --format=tflite --quantization=int8_weights": "expected one of none, int8",
+    f"{EXPORT} --max_seq_length=3": "--max_seq_length must be at least 4, got 3",
     "classifier --output_dir=x": "--task_name is required",
     "classifier --output_dir=x --task_name=MRCP": "--task_name must be one of CoLA, SST-2",
     "classifier --output_dir=x --task_name=RTE --data_dir={tasks}/glue": "--init_checkpoint is req",
@@ -94,10 +96,12 @@ WRONG_FLAGS = {
 @pytest.mark.parametrize("command", WRONG_FLAGS)
 def test_a_wrong_flag(command, task_files, tiny_pretrained):
     program, *flags = command.format(tasks=task_files, model=tiny_pretrained).split(" ")
-    settings_of = functools.partial(fine_tuning_settings, program)
-    assert WRONG_FLAGS[command] in error_of(
-        pretrain_here if program == "pretrain" else settings_of, *flags
-    )
+    if program == "pretrain":
+        line = error_of(pretrain_here, *flags)
+    else:
+        parse = fine_tuning_settings if program in helpers.RUNNERS else helpers.program_here
+        line = error_of(parse, program, *flags)
+    assert WRONG_FLAGS[command] in line
 
 
 def test_a_model_of_another_program(tiny_pretrained, tmp_path):
@@ -122,8 +126,10 @@ def test_it_stops_before_tensorflow_is_imported(
     program, flags, message, no_tensorflow, task_files, tiny_pretrained
 ):
     names = {"tasks": task_files, "model": tiny_pretrained}
-    process = run_script(program, *(flag.format(**names) for flag in flags), **no_tensorflow)
-    assert message in the_line(process) and process.returncode == 2
+    process = helpers.run_script(
+        program, *(flag.format(**names) for flag in flags), **no_tensorflow
+    )
+    assert message in helpers.the_line(process) and process.returncode == 2
 
 
 def squad_file(text: object = "Anna", start: object = 0) -> str:
@@ -147,8 +153,12 @@ TSV = "classifier --task_name=tsv --text_columns=review --train_file={path}"
 SCORES = f"{TSV} --kind=regression"
 SQUAD_2 = "squad --version=2.0 --max_query_length=9 --train_file={path}"
 RACE_HIGH = "race --data_dir={folder} --level=high"
-CREATE = (
-    "create_pretraining_data --output_dir={folder}/out --input_file={path} --spm_model_file={spm}"
+CREATE = "data_prep.create_pretraining_data --output_dir={folder}/out --input_file={path}"
+CREATE += " --num_workers=1 --spm_model_file={spm}"
+SPLIT = "data_prep.split_sentences --output_file={folder}/out/x --input_file={path} --num_workers=1"
+TRAIN = "data_prep.train_sentencepiece --output_prefix={folder}/out/x --input_file={path}"
+SAMPLE = (
+    "data_prep.sample_corpus --output_file={folder}/out/x --input_file={folder} --num_workers=1"
 )
 # (program, content of its file, what the line says about it; "" if the file is read).
 WRONG_FILES = [
@@ -164,6 +174,24 @@ WRONG_FILES = [
     (SQUAD_2, '{"data": 7}', "is not in the format of SQuAD"),
     (RACE_HIGH, race_file(questions=[], options=[], answers=[]), "no questions"),
     (CREATE, "Anna saw Bert.\rBert ran.\r", "end in CR alone"),
+    (CREATE, "", "file.txt: holds no text"),
+    (CREATE, "\n\n \n", "file.txt: holds no text"),
+    (f"{CREATE} --single_segment=clean", "a\n\na\n", "file.txt: no document has two sentences"),
+    (f"{CREATE} --num_shards=99", "a b .\nc .\n", "--num_shards=99: the text gives 40 examples"),
+    (f"{SPLIT} --invalid_utf8=replace", b"ab\0c\n", "file.txt: is binary"),
+    (SPLIT, gzip.compress(b"One is. " * 99)[:20], "file.txt: its gzip data is cut off"),
+    (SPLIT, '<doc id="1"\n', "file.txt:1: expected a line <doc"),
+    (SPLIT, '{"text": "A b."}\n{"text"\n', "file.txt:2: not JSON"),
+    (
+        SPLIT,
+        '{"body": "A b."}\n',
+        "file.txt:1: expected an object with a text 'text'; --text_field",
+    ),
+    (SPLIT, "\n \n\n", "no document is left: the input is empty"),
+    (SPLIT, "One sentence only.", "1 with fewer than 2 sentences (--min_sentences)"),
+    (TRAIN, "\n  \n", "no sentence there"),
+    (TRAIN, b"Fine.\nA caf\xe9.\n", "file.txt, line 2: not UTF-8"),
+    (SAMPLE, "Text.", "no Python file there"),
     (f"{CREATE} --spm_model_file={{path}}", "no model", "is neither a SentencePiece model nor"),
 ]
 
@@ -173,20 +201,22 @@ def test_a_file_of_another_form(case, tiny_pretrained, tmp_path):
     command, content, reason = WRONG_FILES[case]
     name = "train/high/1.txt" if command == RACE_HIGH else "file.json" if "squad" in command else ""
     path = tmp_path / (name or "file.tsv" if "task_name" in command else name or "file.txt")
-    write_files(tmp_path, {str(path.relative_to(tmp_path)): content})
+    helpers.write_files(tmp_path, {str(path.relative_to(tmp_path)): content})
     spm = tiny_pretrained / "spiece.model"
     program, *flags = command.format(path=path, folder=tmp_path, spm=spm).split(" ")
-    if program in RUNNERS:
+    if program in helpers.RUNNERS:
         flags += [f"--init_checkpoint={tiny_pretrained}", "--output_dir=x", "--do_eval=false"]
-        source = RUNNERS[program].source(fine_tuning_settings(program, *flags)[-1])
+        source = helpers.RUNNERS[program].source(fine_tuning_settings(program, *flags)[-1])
         if not reason:
             assert len(source.read("train")) == 2
             return
         line = error_of(source.read, "train")
     else:
-        line = error_of(data_program_here, program, *flags)
+        line = error_of(helpers.program_here, program, *flags)
         assert {file.name for file in tmp_path.iterdir()} <= {path.name, "out"}
-    assert reason in line and str(tmp_path) in line
+        assert not list(tmp_path.glob("out/x*"))
+    assert reason in line
+    assert str(tmp_path) in line or line.startswith(("no document is left: ", "--num_shards"))
 
 
 def test_labels_and_files_of_another_task(task_flags, task_files, tmp_path):
@@ -210,10 +240,12 @@ def test_labels_and_files_of_another_task(task_flags, task_files, tmp_path):
 
 
 def test_records_that_do_not_fit(pretraining, records_file, config_file, tmp_path):
-    big = write_records(tmp_path / "big.tfrecord", random_features(30, vocab_size=120))
-    other = random_features(6)
+    big = helpers.write_records(
+        tmp_path / "big.tfrecord", helpers.random_features(30, vocab_size=120)
+    )
+    other = helpers.random_features(6)
     del other["masked_lm_ids"]
-    schema = write_records(tmp_path / "other.tfrecord", other)
+    schema = helpers.write_records(tmp_path / "other.tfrecord", other)
     (tmp_path / "text.tfrecord").write_text("just text, and no record")
     (tmp_path / "empty").mkdir()
     for flag, message in {
@@ -236,10 +268,13 @@ def test_records_that_do_not_fit(pretraining, records_file, config_file, tmp_pat
 
 
 def test_records_of_another_casing(tiny_pretrained, tmp_path):
-    write_files(tmp_path, {"text.txt": "Anna saw Bert.\nBert saw Anna.\n\nAnna left.\nBert saw.\n"})
+    helpers.write_files(
+        tmp_path, {"text.txt": "Anna saw Bert.\nBert saw Anna.\n\nAnna left.\nBert saw.\n"}
+    )
     flags = [f"--input_file={tmp_path / 'text.txt'}", f"--output_dir={tmp_path / 'records'}"]
     flags += [f"--spm_model_file={tiny_pretrained / 'spiece.model'}", "--max_seq_length=16"]
-    data_program_here("create_pretraining_data", *flags, "--do_lower_case=false", "--num_workers=1")
+    flags.append("--num_workers=1")
+    helpers.program_here("data_prep.create_pretraining_data", *flags, "--do_lower_case=false")
     flags = [f"--input_file={tmp_path / 'records'}", f"--init_checkpoint={tiny_pretrained}"]
     flags += [f"--output_dir={tmp_path / 'run'}", "--num_train_steps=4", "--num_warmup_steps=1"]
     message = "do_lower_case must be the same everywhere: --input_file has False, the model has"
@@ -250,7 +285,7 @@ def test_a_model_that_does_not_fit(pretraining, task_flags, tiny_pretrained, tmp
     runner, flags = task_flags["tsv"]
     spm = tiny_pretrained / "spiece.model"
     changes = {"model_type": "char", "vocab_size": 20, "hard_vocab_limit": False}
-    other = train_spm(tmp_path / "other.model", ["anna saw bert"] * 3, **changes)
+    other = helpers.train_spm(tmp_path / "other.model", ["anna saw bert"] * 3, **changes)
     bare, half = tmp_path / "bare", tmp_path / "half"
     shutil.copytree(tiny_pretrained, bare)
     (bare / "spiece.model").unlink()

@@ -5,13 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from albert_tf.data.feature_table import (
-    FeatureTable,
-    bucket_of,
-    evaluation_batches,
-    lengths_to_pad_to,
-    training_batches,
-)
+from albert_tf.data import feature_table
+from albert_tf.data.feature_table import FeatureTable, bucket_of
 
 
 def small_table(choices: int = 1) -> FeatureTable:
@@ -58,8 +53,8 @@ def test_a_table_may_be_empty():
     assert table.lengths.shape == (0,)
     assert table.columns["label_ids"].shape == (0, 1)
     assert table.columns["label_ids"].dtype == np.int32
-    assert evaluation_batches(table.lengths, (8,), 4) == []
-    assert lengths_to_pad_to(table.lengths, 64, 4) == (64,)
+    assert feature_table.evaluation_batches(table.lengths, (8,), 4) == []
+    assert feature_table.lengths_to_pad_to(table.lengths, 64, 4) == (64,)
     full = FeatureTable.from_rows({"input_ids": [[3]] * 4}, {"label_ids": [1]}, choices=4)
     assert_equal_tables(FeatureTable.concatenate([table, full, table]), full)
 
@@ -111,7 +106,7 @@ BATCH_SIZE = 16
 
 
 def stream(lengths=LENGTHS, buckets=BUCKETS, batch_size=BATCH_SIZE, seed=5, **options):
-    return training_batches(lengths, buckets, batch_size, seed, **options)
+    return feature_table.training_batches(lengths, buckets, batch_size, seed, **options)
 
 
 def as_lists(batches):
@@ -178,7 +173,7 @@ def test_epochs_differ_and_are_mixed():
 
 @pytest.mark.parametrize("batch_size", [1, 16, 203, 300])
 def test_evaluation_has_every_example_once(batch_size):
-    batches = evaluation_batches(LENGTHS, BUCKETS, batch_size)
+    batches = feature_table.evaluation_batches(LENGTHS, BUCKETS, batch_size)
     examples = np.concatenate([batch.examples for batch in batches])
     assert len(batches) == -(-len(LENGTHS) // batch_size)
     assert sorted(examples[examples >= 0]) == list(range(len(LENGTHS)))
@@ -200,7 +195,7 @@ def test_evaluation_has_every_example_once(batch_size):
     ],
 )
 def test_lengths_of_least_padding(lengths, max_length, num_buckets, expected):
-    assert lengths_to_pad_to(lengths, max_length, num_buckets) == expected
+    assert feature_table.lengths_to_pad_to(lengths, max_length, num_buckets) == expected
 
 
 def padded(lengths: np.ndarray, buckets) -> int:
@@ -218,6 +213,6 @@ def test_no_other_lengths_need_less_padding():
             for size in range(num_buckets)
             for others in itertools.combinations(possible[:-1], size)
         ]
-        found = lengths_to_pad_to(lengths, 96, num_buckets)
+        found = feature_table.lengths_to_pad_to(lengths, 96, num_buckets)
         assert len(found) <= num_buckets + 1
         assert padded(lengths, found) == min(others)

@@ -293,20 +293,6 @@ def test_bytes_that_are_not_utf8(make, monkeypatch, capsys):
     assert "2 lines were not UTF-8" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("text", "changes", "message"),
-    [
-        ("", {}, "input.txt: holds no text"),
-        ("\n\n \n", {}, "input.txt: holds no text"),
-        ("lo\n\nlo\n", {"single_segment": "clean"}, "no document has two sentences"),
-        ("Kalo miter.\nUn lo.\n", {"num_shards": 9}, "--num_shards=9: the text gives 2 examples"),
-    ],
-)
-def test_too_little_text(make, text, changes, message):
-    with pytest.raises(UserError, match=message):
-        make(text=text, **changes)
-
-
 def test_other_records_in_the_folder(make, tmp_path):
     (tmp_path / "records").mkdir()
     (tmp_path / "records" / "old.tfrecord").write_text("")
@@ -324,18 +310,6 @@ def test_other_settings_in_the_folder(make, tmp_path):
         make(num_shards=3)
     with pytest.raises(UserError, match="input_file named other files"):
         make(text=made_up_text(5, 1))
-
-
-@pytest.mark.parametrize(
-    "changes, message",
-    [
-        ({"max_seq_length": 4}, "--max_seq_length must be at least 5"),
-        ({"masking": "dynamic"}, "--masking=dynamic needs --record_format=packed$"),
-    ],
-)
-def test_contradictory_settings(make, changes, message):
-    with pytest.raises(UserError, match=message):
-        make(**changes)
 
 
 def test_too_few_predictions_are_warned_of(make, capsys):

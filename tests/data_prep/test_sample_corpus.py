@@ -2,9 +2,6 @@
 
 import csv
 
-import pytest
-
-from albert_tf.core.errors import UserError
 from albert_tf.data_prep import sample_corpus
 from albert_tf.data_prep.sample_corpus import SampleSettings
 from tests.helpers import documents_in, write_files
@@ -78,8 +75,3 @@ def test_passages_have_the_package_as_label_and_do_not_name_it(tmp_path):
     assert {row["package"] for row in rows["train"]} == set(names) - {"a_package"}
     modules = [{row["text"].split()[2] + row["package"] for row in rows[name]} for name in rows]
     assert not modules[0] & modules[1]
-
-
-def test_no_python_file(tmp_path):
-    with pytest.raises(UserError, match="no Python file there"):
-        sample(tmp_path, {"a.txt": "Text."})

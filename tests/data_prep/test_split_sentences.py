@@ -362,27 +362,6 @@ def test_gzip_is_read_whatever_its_name(tmp_path):
     assert split(tmp_path, {"a.gz": packed, "b.txt": packed}) == [["One is.", "Two is."]] * 2
 
 
-WRONG_FILES = {
-    "nul": (b"ab\0c\n", {"invalid_utf8": "replace"}, r"a: is binary"),
-    "cut_gzip": (gzip.compress(b"One is. " * 99)[:20], {}, r"a: its gzip data is cut off"),
-    "no_page": ('<doc id="1"\n', {}, r"a:1: expected a line <doc"),
-    "no_json": ('{"text": "A b."}\n{"text"\n', {}, r"a:2: not JSON"),
-    "no_field": ('{"body": "A b."}\n', {}, r"a:1: expected an object with a text 'text'.*--text_"),
-    "empty": ("", {}, r"no document is left"),
-    "blank": ("\n \n\n", {}, r"no document is left"),
-    "too_short": ("One sentence only.", {}, r"no document is left.*--min_sentences"),
-}
-
-
-@pytest.mark.parametrize("name", WRONG_FILES)
-def test_wrong_files(tmp_path, name):
-    content, changes, message = WRONG_FILES[name]
-    with pytest.raises(UserError, match=message) as caught:
-        split(tmp_path, {"a": content}, **changes)
-    assert "\n" not in str(caught.value)
-    assert not (tmp_path / "out.txt").exists()
-
-
 def test_nothing_is_held_out(tmp_path):
     changes = {"eval_fraction": 0.001, "eval_output_file": str(tmp_path / "eval.txt")}
     with pytest.raises(UserError, match="none of 2 documents is held out; raise --eval_fraction"):

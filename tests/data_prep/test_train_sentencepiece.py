@@ -103,22 +103,6 @@ def test_a_wrong_size_of_the_vocabulary_names_a_possible_one(tmp_path):
     assert len(pieces(train(tmp_path, vocab_size=largest))) == largest
     with pytest.raises(UserError, match=r"--vocab_size=20: .* smaller than required_chars"):
         train(tmp_path, vocab_size=20)
-    with pytest.raises(UserError, match="--vocab_size must be at least 14"):
-        settings_for(tmp_path, vocab_size=13)
-
-
-@pytest.mark.parametrize(
-    ("corpus", "message"),
-    [
-        ("", "no sentence there"),
-        ("\n  \n", "no sentence there"),
-        (b"Fine.\nA caf\xe9.\n", r"corpus\.txt, line 2: not UTF-8"),
-    ],
-)
-def test_wrong_corpus(tmp_path, corpus, message):
-    with pytest.raises(UserError, match=message):
-        train(tmp_path, corpus)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus.txt"]
 
 
 def test_output_that_cannot_be_written(tmp_path):

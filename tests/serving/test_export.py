@@ -12,8 +12,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf import UserError, load_predictor, load_pretrained, save_pretrained
-from albert_tf.core.flags import parse
-from albert_tf.export import ExportSettings, export_model
+from albert_tf.export import export_model
 from albert_tf.model import heads
 from tests.serving.conftest import CONFIG, LENGTH, TASKS, items_of, random_texts
 
@@ -244,19 +243,3 @@ def test_a_version_that_is_there_is_rejected_or_replaced(sources, tmp_path):
     export_model(sources("score"), str(tmp_path), version=7, overwrite=True)
     assert {path.name for path in tmp_path.iterdir()} - {".lock"} == {"7"}
     assert (tmp_path / "7/saved_model.pb").exists() and not (tmp_path / "7/old").exists()
-
-
-@pytest.mark.parametrize(
-    "flags, message",
-    [
-        (["--format=tflite", "--dtype=bfloat16"], "--dtype=bfloat16 contradicts"),
-        (["--format=onnx", "--version=2"], "--version=2 contradicts --format=onnx"),
-        (["--quantization=int8"], "--quantization=int8: for saved_model"),
-        (["--format=tflite", "--quantization=int8_weights"], "expected one of none, int8"),
-        (["--max_seq_length=3"], "--max_seq_length must be at least 4, got 3"),
-    ],
-    ids=str,
-)
-def test_wrong_flags_are_named(flags, message):
-    with pytest.raises(UserError, match=message):
-        parse([ExportSettings], ["export.py", "--model=docs", "--output_dir=o", *flags])

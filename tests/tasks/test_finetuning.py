@@ -15,15 +15,8 @@ from albert_tf.data.reading import EXAMPLE_WEIGHTS
 from albert_tf.model import heads
 from albert_tf.tasks.classification import multi_label
 from albert_tf.tasks.tagging import entities
-from tests.helpers import (
-    RUNNERS,
-    batch_of,
-    eagerly,
-    fine_tune_here,
-    fine_tuning_settings,
-    lines,
-    make_task,
-)
+from tests import helpers
+from tests.helpers import lines
 
 TASKS = ["mrpc", "stsb", "tsv", "labels", "squad1.1", "squad2.0", "race", "tagging"]
 MODEL_CLASSES = {
@@ -64,8 +57,8 @@ def arrays(path: pathlib.Path) -> dict[str, np.ndarray]:
 
 def evaluate_here(runner: str, *flags: object) -> dict:
     """`fine_tune_here` of what trains nothing; the runs of `finished` evaluate in graphs."""
-    with eagerly():
-        return fine_tune_here(runner, *flags)
+    with helpers.eagerly():
+        return helpers.fine_tune_here(runner, *flags)
 
 
 def assert_same_predictions(first: dict, second: dict) -> None:
@@ -104,8 +97,8 @@ def test_the_model_folder_gives_the_predictions(task, finished):
     run = finished(task)
     model = load_pretrained(run.folder / "model")
     assert type(model) is MODEL_CLASSES.get(task, heads.AlbertForSequenceClassification)
-    loaded = make_task(run.runner, *run.flags)
-    features = batch_of(loaded, "eval", range(len(loaded.tables["eval"])))
+    loaded = helpers.make_task(run.runner, *run.flags)
+    features = helpers.batch_of(loaded, "eval", range(len(loaded.tables["eval"])))
     found = loaded.predictions(model(features), features)
     found = {name: value.numpy() for name, value in found.items()}
     if task == "squad1.1":  # what stands in the padding is not the same everywhere
@@ -210,7 +203,7 @@ def test_training_takes_no_settings_of_a_finished_run(finished):
     run = finished("squad1.1")
     files = [flag for flag in run.flags if "_file=" in flag]
     flags = [*files, "--version=1.1", f"--init_checkpoint={run.folder}", "--max_query_length=9"]
-    _, _, config = fine_tuning_settings(run.runner, *flags, "--output_dir=unused")
+    _, _, config = helpers.fine_tuning_settings(run.runner, *flags, "--output_dir=unused")
     assert config.doc_stride == 128
 
 
@@ -220,7 +213,7 @@ def test_labels_of_a_new_file_win_over_those_of_the_initial_model(task, finished
     run = finished(task)
     flags = [flag for flag in run.flags if "predict" not in flag and "init_checkpoint" not in flag]
     flags.append(f"--init_checkpoint={run.folder}")
-    again = make_task(run.runner, *flags)
+    again = helpers.make_task(run.runner, *flags)
     old = again.labels
     assert again._weights.model_class == again.model_class.__name__
     assert any(not name.startswith("bert/") for name in again._weights.arrays)
@@ -230,7 +223,7 @@ def test_labels_of_a_new_file_win_over_those_of_the_initial_model(task, finished
     renamed = tmp_path / path.name
     renamed.write_text(re.sub(rf"\b{name}\b", "Other", path.read_text()))
     flags = [flag for flag in flags if "eval" not in flag]
-    task = make_task(run.runner, *flags, f"--train_file={renamed}", "--do_eval=false")
+    task = helpers.make_task(run.runner, *flags, f"--train_file={renamed}", "--do_eval=false")
     assert {*task.labels} - {*old} == {label.replace(name, "Other") for label in old} - {*old}
     assert len(task.labels) == len(old)
     assert all(name.startswith("bert/") for name in task._weights.arrays)
@@ -239,8 +232,8 @@ def test_labels_of_a_new_file_win_over_those_of_the_initial_model(task, finished
 @pytest.mark.parametrize("task", TASKS)
 def test_all_that_features_are_made_with_belongs_to_the_model(task, finished):
     run = finished(task)
-    *_, config = fine_tuning_settings(run.runner, *run.flags, "--output_dir=unused")
-    source = RUNNERS[run.runner].source(config)
+    *_, config = helpers.fine_tuning_settings(run.runner, *run.flags, "--output_dir=unused")
+    source = helpers.RUNNERS[run.runner].source(config)
     _, settings = source.feature_function
     names = {field.name for field in dataclasses.fields(settings)} - {"tokenizer"}
     assert names <= {*config.names(of_model="fixed")}
@@ -255,7 +248,7 @@ def test_a_model_with_fewer_positions_lowers_the_default_length(task_flags, tmp_
     for task, name in {"tsv": "classifier", "race": "race"}.items():
         _, flags = task_flags[task]
         flags = [flag for flag in flags if "length" not in flag]
-        _, _, config = fine_tuning_settings(name, *flags, "--output_dir=unused")
+        _, _, config = helpers.fine_tuning_settings(name, *flags, "--output_dir=unused")
         assert config.max_seq_length == 64
 
 
@@ -282,11 +275,11 @@ def test_the_best_checkpoint_becomes_the_model(finished, tmp_path):
 @pytest.mark.parametrize("task", ["stsb", "labels", "squad1.1", "squad2.0", "race", "tagging"])
 def test_padding_changes_no_loss(task, task_flags):
     runner, flags = task_flags[task]
-    made = make_task(runner, *flags)
+    made = helpers.make_task(runner, *flags)
     model = made.build_model(dtype="float32", recompute_activations=False, seed=1)
     found = []
     for length in (made.tables["train"].lengths[:9].max(), 64):
-        features = batch_of(made, "train", range(9), length)
+        features = helpers.batch_of(made, "train", range(9), length)
         # No randomness, but what the model gives in training.
         outputs = model(features, training=False)
         losses = made.losses(outputs, features)
@@ -307,7 +300,7 @@ def in_training(task, features: dict) -> dict:
 
 def test_the_loss_of_a_score_is_its_squared_error(task_flags):
     runner, flags = task_flags["stsb"]
-    task = make_task(runner, *flags)
+    task = helpers.make_task(runner, *flags)
     scores = np.array([[1.5], [4.0], [0.0], [2.0]], np.float32)
     features = batch_of_labels(task, {"label_scores": scores})
     outputs = {"logits": np.array([[1.0], [2.0], [3.0], [7.0]], np.float32)}
@@ -317,7 +310,7 @@ def test_the_loss_of_a_score_is_its_squared_error(task_flags):
 
 def test_the_loss_of_several_labels_by_hand(task_flags):
     runner, flags = task_flags["labels"]
-    task = make_task(runner, *flags)
+    task = helpers.make_task(runner, *flags)
     assert task.labels == ("animal", "colour", "mood", "name")
     logits = np.random.default_rng(2).normal(size=(4, 4)).astype(np.float32)
     truths = np.array([[1, 0, 0, 0], [0, 1, 1, 1], [0, 0, 0, 0], [1, 1, 1, 1]], np.int32)
@@ -336,7 +329,7 @@ def test_the_loss_of_several_labels_by_hand(task_flags):
 
 def test_weights_of_labels_by_hand(task_flags):
     runner, flags = task_flags["tsv"]
-    task = make_task(runner, *flags, "--class_weights=balanced")
+    task = helpers.make_task(runner, *flags, "--class_weights=balanced")
     assert task.labels == ("bad", "fine", "good")
     logits = np.random.default_rng(2).normal(size=(4, 3)).astype(np.float32)
     features = batch_of_labels(task, {"label_ids": np.array([[0], [2], [1], [2]], np.int32)})
@@ -353,18 +346,18 @@ def test_weights_of_labels_by_hand(task_flags):
 
 def test_balanced_weights_are_those_of_the_training_data(task_flags):
     runner, flags = task_flags["tsv"]
-    task = make_task(runner, *flags, "--class_weights=balanced")
+    task = helpers.make_task(runner, *flags, "--class_weights=balanced")
     counts = np.bincount([item.label for item in task.items["train"]])
     np.testing.assert_allclose(task.class_weights, 23 / (3 * counts), rtol=1e-6)
     runner, flags = task_flags["labels"]
-    task = make_task(runner, *flags)
+    task = helpers.make_task(runner, *flags)
     counts = np.sum([item.label for item in task.items["train"]], axis=0)
     np.testing.assert_allclose(task.class_weights, (28 - counts) / counts, rtol=1e-6)
 
 
 def test_several_labels_are_scored_and_given_at_a_half(finished):
     run = finished("labels")
-    truths = make_task(run.runner, *run.flags).tables["eval"].columns["label_sets"]
+    truths = helpers.make_task(run.runner, *run.flags).tables["eval"].columns["label_sets"]
     probabilities = arrays(run.folder / "predictions" / "eval.npz")["probabilities"]
     expected = multi_label.scores(probabilities, truths)
     assert expected.items() <= run.results["eval"].items()
@@ -396,7 +389,7 @@ def test_the_losses_of_squad_by_hand(task_flags):
     span = -0.5 * (log_starts[0, 2] + log_starts[1, 0] + log_starts[2, 5])
     span -= 0.5 * (log_ends[0, 4] + log_ends[1, 0] + log_ends[2, 6])
     runner, flags = task_flags["squad1.1"]
-    losses = make_task(runner, *flags).losses(
+    losses = helpers.make_task(runner, *flags).losses(
         {"start_logits": starts, "end_logits": ends}, features
     )
     assert list(losses) == ["span_loss"] and float(losses["span_loss"].count) == 3
@@ -405,7 +398,7 @@ def test_the_losses_of_squad_by_hand(task_flags):
     runner, flags = task_flags["squad2.0"]
     scores = np.array([1.5, -0.5, -2.0], np.float32)
     outputs = {"start_log_probs": log_starts, "end_log_probs": log_ends, "cls_logits": scores}
-    losses = make_task(runner, *flags).losses(outputs, features)
+    losses = helpers.make_task(runner, *flags).losses(outputs, features)
     # -log of the probability of what is true: possible, impossible, possible.
     answerable = 0.5 * np.sum(np.log1p(np.exp([1.5, 0.5, -2.0])))
     assert float(losses["span_loss"].sum) == pytest.approx(span, rel=1e-5)
@@ -415,7 +408,7 @@ def test_the_losses_of_squad_by_hand(task_flags):
 
 def test_the_loss_of_tagging_by_hand(task_flags):
     runner, flags = task_flags["tagging"]
-    task = make_task(runner, *flags)
+    task = helpers.make_task(runner, *flags)
     logits = np.random.default_rng(0).normal(size=(3, 4, 5)).astype(np.float32)
     tags = np.array([[0, 2, 0, 5], [0, 1, 1, 0], [0, 3, 0, 0]], np.int32)
     features = {

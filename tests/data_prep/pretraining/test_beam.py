@@ -151,19 +151,6 @@ def test_an_error_of_a_worker_is_one_line(make, tmp_path, text, message):
         make(input_file=str(tmp_path / "wrong.txt"))
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"runner": "local", "pipeline_options": "--x"}, "--pipeline_options contradicts --runner"),
-        ({"pipeline_options": "--a='"}, "--pipeline_options cannot be split .*quotation"),
-    ],
-)
-def test_contradictory_flags(changes, message):
-    values = {"input_file": "x", "output_dir": "y", "runner": "direct"}
-    with pytest.raises(UserError, match=message):
-        PretrainingDataSettings(**{**values, **changes})
-
-
 @needs_beam
 def test_options_reach_beam():
     settings = PretrainingDataSettings(

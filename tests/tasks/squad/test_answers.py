@@ -7,17 +7,7 @@ import numpy as np
 import pytest
 
 from albert_tf.tasks.squad import answers as squad_answers
-from albert_tf.tasks.squad.answers import (
-    Answer,
-    Answers,
-    ScoresV2,
-    Spans,
-    best_answers,
-    candidate_spans,
-    f1_score,
-    normalize_answer,
-    score_v1,
-)
+from albert_tf.tasks.squad.answers import Answer, Answers, ScoresV2, Spans, best_answers, f1_score
 from albert_tf.tasks.squad.questions import SquadQuestion, read_squad
 from albert_tf.tasks.squad.windows import WindowSettings, make_windows
 
@@ -45,7 +35,7 @@ def asked(*answers, context="", id="q1"):
     ],
 )
 def test_normalize_answer(text, expected):
-    assert normalize_answer(text) == expected
+    assert squad_answers.normalize_answer(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -78,7 +68,7 @@ def test_score_v1_by_hand():
         "empty after normalizing": "A",
         "of no question": "cat",
     }
-    assert score_v1(questions, given) == {
+    assert squad_answers.score_v1(questions, given) == {
         "exact_match": pytest.approx(100 * 2 / 5),
         # As in the official script, F1 is 0 where no words are left, although the match is exact.
         "f1": pytest.approx(100 * (1 + 2 / 3 + 0 + 0 + 0) / 5),
@@ -189,7 +179,7 @@ def spans_v1(table, logits, **changes):
     """The candidates of a model of SQuAD 1.1 with these logits of starts and ends."""
     outputs = dict(zip(squad_answers.V1_OUTPUTS, logits, strict=True))
     sizes = {"n_best_size": N_BEST, "max_answer_length": MAX_ANSWER, **changes}
-    return candidate_spans(table, outputs, **sizes)
+    return squad_answers.candidate_spans(table, outputs, **sizes)
 
 
 def is_valid(table, window, start, end):
@@ -262,7 +252,8 @@ def test_candidates_v2_equal_naive_search(words, seed, monkeypatch):
         "end_top_index": end_index.reshape(len(table), -1),
         "cls_logits": cls_logits,
     }
-    spans = candidate_spans(table, outputs, n_best_size=1, max_answer_length=MAX_ANSWER)
+    sizes = {"n_best_size": 1, "max_answer_length": MAX_ANSWER}
+    spans = squad_answers.candidate_spans(table, outputs, **sizes)
     check_answers(questions, best_answers(questions, spans, N_BEST), expected)
     for index in range(len(questions)):
         assert spans.null_odds[index] == min(cls_logits[of_question == index])
@@ -336,7 +327,7 @@ def test_real_predictions_of_squad_1(squad):
     questions = read_squad(str(squad / "dev-v1.1.json"), version="1.1", flag="x", need_answers=True)
     given = read_predictions(squad, "v1.1-logistic-regression.json")
     assert len([q for q in questions if q.id not in given]) == 13
-    result = score_v1(questions, given)
+    result = squad_answers.score_v1(questions, given)
     assert result["exact_match"] == pytest.approx(40.14191106906339, abs=1e-9)
     assert result["f1"] == pytest.approx(50.98153647324461, abs=1e-9)
 
