@@ -306,12 +306,13 @@ def test_a_model_that_does_not_fit(pretraining, task_flags, tiny_pretrained, tmp
 
 
 def test_a_folder_that_is_no_run(finished, task_files, pretraining, tiny_pretrained, tmp_path):
-    (tmp_path / "file").write_text("no folder")
+    file = tmp_path / "file"
+    file.write_text("no folder")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.txt").write_text("years of work")
     for folder, message in {
-        tmp_path / "file": "cannot be written",
-        tmp_path / "file" / "run": "cannot be written",
+        file: f"--output_dir={file}: cannot be written",
+        file / "run": f"--output_dir={file / 'run'}: cannot be written",
         tmp_path / "other": "contains files that do not belong to a run",
         tiny_pretrained: "contains files that do not belong to a run",
     }.items():

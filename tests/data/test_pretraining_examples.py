@@ -4,7 +4,6 @@ import collections
 import importlib
 import inspect
 import itertools
-import json
 import random
 import zlib
 
@@ -102,12 +101,6 @@ def test_the_first_token_opens_a_word_whatever_it_is():
 
 
 # --- Masks: extreme rates.
-
-
-def test_a_word_that_exceeds_the_number_is_left_alone():
-    ids = sequence(*words_of_lengths([9]))
-    _, positions, _ = mask(ids, rule(masked_lm_prob=0.5), SEED)
-    assert positions.size == 0
 
 
 def test_an_example_without_words():
@@ -383,14 +376,6 @@ def test_masks_are_those_of_earlier_versions():
     assert checksums == [3339241203, 3282834099]
     seeds = seeds_of(12345, np.array([0, 1, 2**40]))
     assert seeds.tolist() == [5512004751721937425, 14365232997448226786, 145614433691485890]
-
-
-def test_a_vocabulary_survives_json():
-    starts = np.random.default_rng(1).random(1003) < 0.5
-    vocabulary = examples.Vocabulary(starts, 7, 8, 9)
-    again = examples.Vocabulary.from_json(json.loads(json.dumps(vocabulary.to_json())))
-    assert again[1:] == vocabulary[1:]
-    np.testing.assert_array_equal(again.is_word_start, starts)
 
 
 COMPILED = ["albert_tf.data.pretraining_examples", "albert_tf.data.record_formats.record_writer"]

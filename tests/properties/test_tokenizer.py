@@ -1,15 +1,12 @@
-"""Tokenizers on any text: offsets, cleaning, and three implementations that agree."""
+"""Tokenizers on any text: offsets and cleaning."""
 
 import unicodedata
 
-import pytest
-import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from albert_tf.serving.in_graph.tokenizer import graph_tokenizer
 from albert_tf.text.tokenizer import MARKER, clean_text, clean_with_origins
-from tests.properties.strategies import FEWER, SENTENCES, TEXTS
+from tests.properties.strategies import SENTENCES, TEXTS
 
 
 @given(TEXTS, st.booleans())
@@ -40,20 +37,3 @@ def test_offsets_ascend_within_the_text_and_cover_what_is_seen(tokenizer, text):
     # A small sigma depends on its neighbors.
     if "Σ" not in text and "Σ" not in unicodedata.normalize("NFKD", text):
         assert seen(covered) == seen(text)
-
-
-@pytest.fixture(scope="session")
-def graph(tokenizer):
-    return graph_tokenizer(tokenizer)
-
-
-def _is_old(text: str) -> bool:
-    """Whether every character is in Unicode 3.2; the tables of TensorFlow and of Python are of different versions."""
-    return all(unicodedata.ucd_3_2_0.category(char) != "Cn" for char in text)
-
-
-@FEWER
-@given(texts=st.lists(SENTENCES.filter(_is_old), min_size=1, max_size=8))
-def test_inside_a_graph_ids_are_the_same(graph, tokenizer, texts):
-    found = graph.encode(tf.constant([text.encode() for text in texts])).to_list()
-    assert found == [tokenizer.encode(text) for text in texts]

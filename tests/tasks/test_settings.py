@@ -1,6 +1,5 @@
 """Settings of all fine-tuning: the default learning rates."""
 
-import dataclasses
 import re
 
 import pytest
@@ -50,8 +49,6 @@ def test_the_number_of_epochs_is_given_or_the_tasks():
     assert settings.resolved(100, 4, 3e-4, TaggingTask.usual_epochs).num_train_steps == 250
     given = FineTuningOptimizerConfig(num_train_epochs=2.0)
     assert given.resolved(100, 4, 3e-4, 10.0).num_train_steps == 50
-    (field,) = [each for each in dataclasses.fields(settings) if each.name == "num_train_epochs"]
-    assert "10 for tagging, otherwise 3" in field.metadata["help"]
 
 
 @pytest.mark.parametrize(

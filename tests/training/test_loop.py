@@ -159,12 +159,6 @@ def test_a_killed_run_is_resumed_bit_for_bit(pretrain, common_flags, tmp_path):
     helpers.assert_same_run(folder, whole)
 
 
-def test_another_length_is_rejected(pretrain, eager):
-    pretrain("--num_train_steps=40", "--stop_after_steps=3")
-    with pytest.raises(UserError, match="num_train_steps=40, not 20"):
-        pretrain("--num_train_steps=20")
-
-
 def test_the_schedule_follows_the_clock_and_the_used_time_is_resumed(
     pretrain, eager, monkeypatch, capfd
 ):
