@@ -7,6 +7,7 @@ import importlib
 import inspect
 import pathlib
 import re
+from collections.abc import Iterable
 
 import pytest
 
@@ -32,10 +33,10 @@ def dotted(path: pathlib.Path) -> str:
 MODULES = {dotted(path): path for path in SOURCES}
 
 
-def imports(path: pathlib.Path) -> set[str]:
-    """Every module that a file imports, anywhere in it; names of ours that are modules in full."""
+def imports(nodes: Iterable[ast.AST]) -> set[str]:
+    """Every module that nodes import; names of ours that are modules in full."""
     names = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes:
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -47,7 +48,8 @@ def imports(path: pathlib.Path) -> set[str]:
     return names
 
 
-IMPORTS = {name: imports(path) for name, path in MODULES.items()}
+TREES = {name: ast.parse(path.read_text()) for name, path in MODULES.items()}
+IMPORTS = {name: imports(ast.walk(tree)) for name, tree in TREES.items()}
 
 
 @functools.cache
@@ -110,31 +112,22 @@ def test_needs_no_tensorflow(module):
     reached, new = set(), {module}
     while new:
         reached |= new
-        tree = ast.parse(MODULES[new_name := new.pop()].read_text())
-        for node in tree.body:  # imports inside functions are made when they are called
-            if not isinstance(node, ast.Import | ast.ImportFrom):
-                continue
-            names = [alias.name for alias in node.names]
-            if isinstance(node, ast.ImportFrom):
-                full = [f"{node.module}.{name}" for name in names]
-                names = [name if name in MODULES else node.module for name in full]
-            assert not any(name.startswith(NEEDS_TENSORFLOW) for name in names), MODULES[new_name]
-            new |= set(names) & MODULES.keys() - reached
-
-
-def functions(tree: ast.AST):
-    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
-    return (node for node in ast.walk(tree) if isinstance(node, kinds))
+        name = new.pop()
+        names = imports(TREES[name].body)  # imports inside functions are made when they are called
+        assert not any(each.startswith(NEEDS_TENSORFLOW) for each in names), name
+        new |= names & MODULES.keys() - reached
 
 
 def test_functions_are_short():
-    for path in SOURCES:
-        for function in functions(ast.parse(path.read_text())):
+    for name, tree in TREES.items():
+        for function in ast.walk(tree):
+            if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
             has_docstring = ast.get_docstring(function) is not None
             first = function.body[has_docstring:][0].lineno if function.body[has_docstring:] else 0
-            assert not first or function.end_lineno - first < 60, f"{path}: {function.name}"
+            assert not first or function.end_lineno - first < 60, f"{name}: {function.name}"
             arguments = function.args.args + function.args.kwonlyargs
-            assert len([a for a in arguments if a.arg != "self"]) <= 8, f"{path}: {function.name}"
+            assert len([a for a in arguments if a.arg != "self"]) <= 8, f"{name}: {function.name}"
 
 
 def settings_classes() -> list[type[Settings]]:
@@ -154,8 +147,8 @@ def settings_classes() -> list[type[Settings]]:
 def names_read() -> set[str]:
     """Attributes and strings of the sources: what is read, by name or by getattr."""
     read = set()
-    for path in SOURCES:
-        for node in ast.walk(ast.parse(path.read_text())):
+    for tree in TREES.values():
+        for node in ast.walk(tree):
             if isinstance(node, ast.Attribute):
                 read.add(node.attr)
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):

@@ -2,15 +2,13 @@
 
 import os
 import signal
-import subprocess
-import sys
 
 import pytest
 
 from albert_tf.core import files
 from albert_tf.core.errors import UserError
 from albert_tf.data_prep.corpus import expand_paths
-from tests.helpers import ROOT
+from tests.helpers import run_script
 
 # Remote paths are read and written through TensorFlow.
 PLACES = pytest.mark.parametrize("scheme", ["", "file://"], ids=["local", "remote"])
@@ -101,8 +99,7 @@ def test_what_a_killed_process_leaves_is_replaced_by_the_next(tmp_path):
         "    output.write(b'half')\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
-    command = [sys.executable, "-c", program, str(tmp_path)]
-    assert subprocess.run(command, cwd=ROOT).returncode == -signal.SIGKILL
+    assert run_script("-c", program, tmp_path).returncode == -signal.SIGKILL
     assert files.names_in(str(tmp_path)) == [] and os.listdir(tmp_path)
     files.write_bytes(f"{tmp_path}/b", b"whole")
     files.write_files(str(tmp_path), {"a": b"whole"})

@@ -84,31 +84,19 @@ def test_a_wrong_command_line_is_one_line(words, message):
     assert message in error_of(parsed, Example, *words)
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ([], "--folder is required: A folder."),
-        (["--folder="], "--folder is required"),
-        (["--folder=x", "--source=README.md,no"], "--source=no: no such file or folder; get no"),
-    ],
-    ids=str,
-)
-def test_what_a_flag_needs(words, message):
-    assert message in error_of(parsed, Own, *words)
+def test_what_a_flag_needs():
+    assert "--folder is required: A folder." in error_of(parsed, Own)
+    assert "--folder is required" in error_of(parsed, Own, "--folder=")
+    line = error_of(parsed, Own, "--folder=x", "--source=README.md,no")
+    assert "--source=no: no such file or folder; get no" in line
     parsed(Own, "--folder=x", "--source=README.md,hf:a/b,gs://c/*,docs")
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"count": "2"}, "--count must be of type int, got '2'"),
-        ({"count": False}, "--count must be of type int, got False"),
-        ({"width": None}, "--width must be of type int, got None"),
-        ({"kind": "c"}, "--kind must be one of a, b, got 'c'"),
-    ],
-)
-def test_values_from_files_are_checked(values, message):
-    assert error_of(Example, **values) == message
+def test_values_from_files_are_checked():
+    assert error_of(Example, count="2") == "--count must be of type int, got '2'"
+    assert error_of(Example, count=False) == "--count must be of type int, got False"
+    assert error_of(Example, width=None) == "--width must be of type int, got None"
+    assert error_of(Example, kind="c") == "--kind must be one of a, b, got 'c'"
 
 
 def test_declarations():

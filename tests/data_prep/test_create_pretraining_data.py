@@ -3,8 +3,6 @@
 import json
 import pathlib
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -15,7 +13,7 @@ from albert_tf.data.record_formats import record_writer
 from albert_tf.data_prep.pretraining import blocks, plan, shards
 from albert_tf.text.tokenizer import Tokenizer
 from tests.data.test_pretraining_examples import COMPILED
-from tests.helpers import ROOT, made_up_text
+from tests.helpers import made_up_text, run_script
 
 
 @pytest.fixture(scope="session")
@@ -216,14 +214,12 @@ def test_everything_is_compiled_before_workers_start(tmp_path, text_file, spm_mo
     values = {"input_file": text_file, "spm_model_file": spm_model_file, "num_workers": 1}
     kinds = [("packed", "dynamic"), ("full", "static"), ("packed", "static")]
     settings = [
-        {
-            **{**values, "output_dir": str(tmp_path / f"{masking}_{kind}")},
-            **{"record_format": kind, "masking": masking},
-        }
+        {"output_dir": f"{tmp_path}/{masking}_{kind}", "record_format": kind, "masking": masking}
         for kind, masking in kinds
     ]
+    settings = [values | each for each in settings]
     code = COMPILED_FUNCTIONS.format(modules=COMPILED, settings=settings)
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    done = run_script("-c", code)
     assert done.returncode == 0, done.stderr
 
 

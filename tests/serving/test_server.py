@@ -274,14 +274,8 @@ def test_a_full_queue_and_a_late_answer_are_rejected():
 
 
 def test_the_command_serves_the_newest_version_until_it_is_ended(exported):
-    command = [
-        sys.executable,
-        "-m",
-        "albert_tf.command",
-        "serve",
-        str(exported("pairs").parent),
-        "0",
-    ]
+    words = f"-m albert_tf.command serve {exported('pairs').parent} 0".split()
+    command = [sys.executable, *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
         try:
             url = process.stdout.readline().strip()

@@ -1,8 +1,6 @@
 """Apache Beam gives the records of the local engine: blocks, files, interruptions, remote paths, wrong input."""
 
 import importlib.util
-import subprocess
-import sys
 
 import pytest
 
@@ -12,9 +10,10 @@ from albert_tf.data_prep.pretraining import blocks, plan
 from albert_tf.data_prep.pretraining.run import quiet_imports
 from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
 from tests.data_prep.test_create_pretraining_data import contents, metadata_of, records_of
-from tests.helpers import ROOT, made_up_text
+from tests.helpers import made_up_text, run_script
 
 HAS_BEAM = importlib.util.find_spec("apache_beam") is not None
+PROGRAM = "-m data_prep.create_pretraining_data"
 needs_beam = pytest.mark.skipif(not HAS_BEAM, reason="Apache Beam is not installed")
 
 if HAS_BEAM:
@@ -80,16 +79,10 @@ def test_two_worker_processes(tmp_path, spm_model_file):
     assert text_file.stat().st_size > 2 * blocks.BLOCK_BYTES
     flags = [f"--input_file={text_file}", f"--spm_model_file={spm_model_file}"]
     flags += ["--max_seq_length=64", "--dupe_factor=1", "--record_format=full"]
-    run = [sys.executable, "-m", "data_prep.create_pretraining_data", *flags]
-    direct = [f"--output_dir={tmp_path / 'direct'}", "--runner=direct", "--num_workers=2"]
-    result = subprocess.run(
-        [*run, *direct, "--pipeline_options=--job_name=two"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-    assert result.returncode == 0, result.stderr
-    subprocess.run([*run, f"--output_dir={tmp_path / 'local'}"], cwd=ROOT, check=True)
+    two = ["--runner=direct", "--num_workers=2", "--pipeline_options=--job_name=two"]
+    for name, more in {"direct": two, "local": []}.items():
+        result = run_script(PROGRAM, *flags, f"--output_dir={tmp_path / name}", *more)
+        assert result.returncode == 0, result.stderr
     assert metadata_of(tmp_path / "local")["counts"]["blocks"] > 2
     assert contents(tmp_path / "direct") == contents(tmp_path / "local")
 
@@ -170,14 +163,8 @@ def test_without_beam(tmp_path, spm_model_file):
     )
     (tmp_path / "x.txt").write_text("x")
     flags = [f"--input_file={tmp_path}/x.txt", f"--output_dir={tmp_path}/y", "--runner=direct"]
-    result = subprocess.run(
-        [sys.executable, "-m", "data_prep.create_pretraining_data", *flags]
-        + [f"--spm_model_file={spm_model_file}", "--max_predictions_per_seq=77"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        env={"PYTHONPATH": str(tmp_path)},
-    )
+    flags += [f"--spm_model_file={spm_model_file}", "--max_predictions_per_seq=77"]
+    result = run_script(PROGRAM, *flags, PYTHONPATH=str(tmp_path))
     assert result.returncode == 1
     assert result.stderr.endswith("needs Apache Beam: pip install '.[beam]' in a checkout\n")
     assert result.stderr.count("\n") == 1

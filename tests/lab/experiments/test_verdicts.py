@@ -41,23 +41,18 @@ def test_rows_with_other_seeds_are_compared_by_welchs_interval():
 
 # Three seeds with standard deviation 1: the interval is 2.48 on either side.
 @pytest.mark.parametrize(
-    ("rule", "difference", "word"),
+    ("rule", "words"),
     [
-        ("lower", 3.0, AGREES),
-        ("lower", 2.0, TOO_SMALL),
-        ("lower", -3.0, DISAGREES),
-        ("near", 0.5, AGREES),
-        ("near", 1.0, TOO_SMALL),
-        ("near", 6.0, DISAGREES),
-        ("at_most", 0.5, AGREES),
-        ("at_most", -9.0, AGREES),
-        ("at_most", 6.0, DISAGREES),
+        ("lower", {3.0: AGREES, 2.0: TOO_SMALL, -3.0: DISAGREES}),
+        ("near", {0.5: AGREES, 1.0: TOO_SMALL, 6.0: DISAGREES}),
+        ("at_most", {0.5: AGREES, -9.0: AGREES, 6.0: DISAGREES}),
     ],
 )
-def test_verdicts_against_a_number(rule, difference, word):
-    values = by_seed(*(50.0 + difference + each for each in (-1.0, 0.0, 1.0)))
-    within = 0.0 if rule == "lower" else 3.0
-    assert compare(values, Level(50.0), rule=rule, within=within).word == word
+def test_verdicts_against_a_number(rule, words):
+    for difference, word in words.items():
+        values = by_seed(*(50.0 + difference + each for each in (-1.0, 0.0, 1.0)))
+        within = 0.0 if rule == "lower" else 3.0
+        assert compare(values, Level(50.0), rule=rule, within=within).word == word, difference
 
 
 def test_distance_from_a_level_has_the_error_of_the_examples():

@@ -116,13 +116,8 @@ def test_broken_rows_of_qqp_are_left_out_and_counted(tmp_path, capsys):
 
 
 def test_names():
-    names = {
-        "cola": "CoLA",
-        "SST2": "SST-2",
-        "sts_b": "STS-B",
-        " mnli ": "MNLI",
-        "Diagnostic": "AX",
-    }
+    names = {"cola": "CoLA", "SST2": "SST-2", "sts_b": "STS-B", " mnli ": "MNLI"}
+    names["Diagnostic"] = "AX"
     assert {name: find_task(name).name for name in names} == names
     assert find_task("snli") is None
 
@@ -180,14 +175,11 @@ def test_a_remote_folder():
         read_glue(GLUE_TASKS["RTE"], "ram://glue", "train")
 
 
-def test_answers_are_words():
+def test_answers_are_words_and_scores_are_clipped():
     name, text = submission_tsv(GLUE_TASKS["MNLI"], "mismatched", ["0", "1"], np.array([2, 0]))
     assert (name, text) == ("MNLI-mm.tsv", "index\tprediction\n0\tneutral\n1\tcontradiction\n")
     name, text = submission_tsv(GLUE_TASKS["CoLA"], "", ["0"], np.array([1]))
     assert (name, text) == ("CoLA.tsv", "index\tprediction\n0\t1\n")
-
-
-def test_scores_are_clipped():
     scores = np.array([-0.5, 2.12345, 5.2], np.float32)
     _, text = submission_tsv(GLUE_TASKS["STS-B"], "", ["0", "1", "2"], scores)
     assert text == "index\tprediction\n0\t0.000\n1\t2.123\n2\t5.000\n"

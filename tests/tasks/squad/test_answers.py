@@ -80,30 +80,21 @@ def score_v2(questions, predictions, null_odds, threshold):
     return ScoresV2(questions, predictions, null_odds).at(threshold)
 
 
-V2 = [
-    asked("red cat", "cat", id="right"),
-    asked("red cat", id="half"),
-    asked("cat", id="not answered"),
-    asked(id="rightly not answered"),
-    asked(id="wrongly answered"),
-    asked("the", id="only an article"),
-    asked(id="answered by an article"),
-    asked("the", "cat", id="an article and a word"),
-]
-V2_PREDICTIONS = {
-    "right": "the cat",
-    "half": "cat",
-    "not answered": "",
-    "rightly not answered": "",
-    "wrongly answered": "cat",
-    "only an article": "",
-    "answered by an article": "A",
-    "an article and a word": "",
+V2 = {  # questions -> predictions
+    asked("red cat", "cat", id="right"): "the cat",
+    asked("red cat", id="half"): "cat",
+    asked("cat", id="not answered"): "",
+    asked(id="rightly not answered"): "",
+    asked(id="wrongly answered"): "cat",
+    asked("the", id="only an article"): "",
+    asked(id="answered by an article"): "A",
+    asked("the", "cat", id="an article and a word"): "",
 }
 
 
 def test_score_v2_by_hand():
-    result = score_v2(V2, V2_PREDICTIONS, {}, 1.0)
+    given = {question.id: text for question, text in V2.items()}
+    result = score_v2([*V2], given, {}, 1.0)
     # Without null odds, the only threshold leaves all questions without answer.
     best = {f"best_{name}": pytest.approx(100 * 3 / 8) for name in ("exact", "f1")}
     assert result == {
