@@ -174,18 +174,9 @@ def program_here(name: str, *arguments: object) -> None:
 
 def train_spm(path: pathlib.Path, sentences: Iterable[str], **changes: object) -> str:
     """Trains a small SentencePiece model that has ALBERT's control tokens; returns its path."""
-    settings = {
-        "character_coverage": 1.0,
-        "pad_id": 0,
-        "unk_id": 1,
-        "bos_id": -1,
-        "eos_id": -1,
-        "pad_piece": "<pad>",
-        "unk_piece": "<unk>",
-        "control_symbols": ["[CLS]", "[SEP]", "[MASK]"],
-        "minloglevel": 2,
-        "num_threads": 1,
-    }
+    settings = {"pad_id": 0, "unk_id": 1, "bos_id": -1, "eos_id": -1, "character_coverage": 1.0}
+    settings |= {"pad_piece": "<pad>", "unk_piece": "<unk>", "minloglevel": 2, "num_threads": 1}
+    settings["control_symbols"] = ["[CLS]", "[SEP]", "[MASK]"]
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(sentences), model_writer=model, **settings | changes
@@ -223,21 +214,17 @@ def documents_in(path: pathlib.Path) -> list[list[str]]:
     return [document.splitlines() for document in path.read_text("utf-8").split("\n\n")]
 
 
-RUNNERS = {
-    "classifier": CLASSIFICATION,
-    "squad": SQUAD,
-    "race": RACE,
-    "tagger": TAGGING,
-    "embedder": EMBEDDING,
-}
+RUNNERS = {"classifier": CLASSIFICATION, "squad": SQUAD, "race": RACE}
+RUNNERS |= {"tagger": TAGGING, "embedder": EMBEDDING}
 
 
 def fine_tuning_settings(runner: str, *arguments: object) -> list[Any]:
-    """The settings that run_<runner>.py makes of its command line: run, optimizer, task."""
+    """The settings that run_<runner>.py makes of its command line, flags and lists of them: run, optimizer, task."""
     definition = RUNNERS[runner]
     classes = (FineTuningRunConfig, FineTuningOptimizerConfig, definition.settings)
     defaults = functools.partial(runner_program.defaults, definition)
-    return cli.parse(classes, [f"run_{runner}.py", *map(str, arguments)], defaults)
+    flags = [arg for each in arguments for arg in (each if isinstance(each, list) else [each])]
+    return cli.parse(classes, [f"run_{runner}.py", *map(str, flags)], defaults)
 
 
 def fine_tune_here(runner: str, *arguments: object) -> dict:

@@ -9,10 +9,9 @@ from albert_tf.serving import onnx_files, quantization
 from albert_tf.serving.onnx_model import OnnxModel
 from tests.helpers import TINY
 from tests.serving.conftest import features_of, outputs_of
+from tests.serving.test_onnx_files import make
 
 pytest.importorskip("onnxruntime")
-
-LABELED = TINY.replace(initializer_range=0.2).with_labels(["yes", "no", "perhaps"], "tsv")
 
 
 @pytest.mark.parametrize("num_rows", [6, 7])
@@ -35,14 +34,12 @@ def test_pairs_of_weights_do_not_saturate_16_bits(num_rows):
 @pytest.mark.parametrize("name", sorted(heads.MODEL_CLASSES))
 @pytest.mark.parametrize(("how", "most"), [("int8", 0.25), ("int8_weights", 0.1)])
 def test_every_class_in_bytes_is_close_to_the_model(name, how, most):
-    labeled = name in ("AlbertForSequenceClassification", "AlbertForTokenClassification")
-    config = LABELED if labeled else TINY.replace(initializer_range=0.2)
-    model = heads.MODEL_CLASSES[name](config, seed=3)
+    model = make(name)
     contents = onnx_files.convert(model, (), how)
     features = features_of(model, 1, 3, TINY.max_position_embeddings)
     for file, content in contents.items():
         expected = outputs_of(model, features, file)
-        found = OnnxModel({file: content}, config).outputs(file, features)
+        found = OnnxModel({file: content}, model.config).outputs(file, features)
         for key, array in found.items():
             if "top" in key:  # close scores may change places
                 continue

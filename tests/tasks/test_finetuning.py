@@ -274,8 +274,7 @@ def test_the_best_checkpoint_becomes_the_model(finished, tmp_path):
 
 @pytest.mark.parametrize("task", ["stsb", "labels", "squad1.1", "squad2.0", "race", "tagging"])
 def test_padding_changes_no_loss(task, task_flags):
-    runner, flags = task_flags[task]
-    made = helpers.make_task(runner, *flags)
+    made = helpers.make_task(*task_flags[task])
     model = made.build_model(dtype="float32", recompute_activations=False, seed=1)
     found = []
     for length in (made.tables["train"].lengths[:9].max(), 64):
@@ -299,8 +298,7 @@ def in_training(task, features: dict) -> dict:
 
 
 def test_the_loss_of_a_score_is_its_squared_error(task_flags):
-    runner, flags = task_flags["stsb"]
-    task = helpers.make_task(runner, *flags)
+    task = helpers.make_task(*task_flags["stsb"])
     scores = np.array([[1.5], [4.0], [0.0], [2.0]], np.float32)
     features = batch_of_labels(task, {"label_scores": scores})
     outputs = {"logits": np.array([[1.0], [2.0], [3.0], [7.0]], np.float32)}
@@ -309,8 +307,7 @@ def test_the_loss_of_a_score_is_its_squared_error(task_flags):
 
 
 def test_the_loss_of_several_labels_by_hand(task_flags):
-    runner, flags = task_flags["labels"]
-    task = helpers.make_task(runner, *flags)
+    task = helpers.make_task(*task_flags["labels"])
     assert task.labels == ("animal", "colour", "mood", "name")
     logits = np.random.default_rng(2).normal(size=(4, 4)).astype(np.float32)
     truths = np.array([[1, 0, 0, 0], [0, 1, 1, 1], [0, 0, 0, 0], [1, 1, 1, 1]], np.int32)
@@ -328,8 +325,7 @@ def test_the_loss_of_several_labels_by_hand(task_flags):
 
 
 def test_weights_of_labels_by_hand(task_flags):
-    runner, flags = task_flags["tsv"]
-    task = helpers.make_task(runner, *flags, "--class_weights=balanced")
+    task = helpers.make_task(*task_flags["tsv"], "--class_weights=balanced")
     assert task.labels == ("bad", "fine", "good")
     logits = np.random.default_rng(2).normal(size=(4, 3)).astype(np.float32)
     features = batch_of_labels(task, {"label_ids": np.array([[0], [2], [1], [2]], np.int32)})
@@ -345,12 +341,10 @@ def test_weights_of_labels_by_hand(task_flags):
 
 
 def test_balanced_weights_are_those_of_the_training_data(task_flags):
-    runner, flags = task_flags["tsv"]
-    task = helpers.make_task(runner, *flags, "--class_weights=balanced")
+    task = helpers.make_task(*task_flags["tsv"], "--class_weights=balanced")
     counts = np.bincount([item.label for item in task.items["train"]])
     np.testing.assert_allclose(task.class_weights, 23 / (3 * counts), rtol=1e-6)
-    runner, flags = task_flags["labels"]
-    task = helpers.make_task(runner, *flags)
+    task = helpers.make_task(*task_flags["labels"])
     counts = np.sum([item.label for item in task.items["train"]], axis=0)
     np.testing.assert_allclose(task.class_weights, (28 - counts) / counts, rtol=1e-6)
 
@@ -388,17 +382,14 @@ def test_the_losses_of_squad_by_hand(task_flags):
     log_ends = ends - np.log(np.exp(ends).sum(axis=1, keepdims=True))
     span = -0.5 * (log_starts[0, 2] + log_starts[1, 0] + log_starts[2, 5])
     span -= 0.5 * (log_ends[0, 4] + log_ends[1, 0] + log_ends[2, 6])
-    runner, flags = task_flags["squad1.1"]
-    losses = helpers.make_task(runner, *flags).losses(
-        {"start_logits": starts, "end_logits": ends}, features
-    )
+    outputs = {"start_logits": starts, "end_logits": ends}
+    losses = helpers.make_task(*task_flags["squad1.1"]).losses(outputs, features)
     assert list(losses) == ["span_loss"] and float(losses["span_loss"].count) == 3
     assert float(losses["span_loss"].sum) == pytest.approx(span, rel=1e-5)
 
-    runner, flags = task_flags["squad2.0"]
     scores = np.array([1.5, -0.5, -2.0], np.float32)
     outputs = {"start_log_probs": log_starts, "end_log_probs": log_ends, "cls_logits": scores}
-    losses = helpers.make_task(runner, *flags).losses(outputs, features)
+    losses = helpers.make_task(*task_flags["squad2.0"]).losses(outputs, features)
     # -log of the probability of what is true: possible, impossible, possible.
     answerable = 0.5 * np.sum(np.log1p(np.exp([1.5, 0.5, -2.0])))
     assert float(losses["span_loss"].sum) == pytest.approx(span, rel=1e-5)
@@ -407,8 +398,7 @@ def test_the_losses_of_squad_by_hand(task_flags):
 
 
 def test_the_loss_of_tagging_by_hand(task_flags):
-    runner, flags = task_flags["tagging"]
-    task = helpers.make_task(runner, *flags)
+    task = helpers.make_task(*task_flags["tagging"])
     logits = np.random.default_rng(0).normal(size=(3, 4, 5)).astype(np.float32)
     tags = np.array([[0, 2, 0, 5], [0, 1, 1, 0], [0, 3, 0, 0]], np.int32)
     features = {

@@ -48,8 +48,7 @@ def test_another_tasks_model_gives_its_encoder_and_no_head(task_flags, finished,
     start = f"--init_checkpoint={finished('tsv').folder}"
     models = []
     for name, head in (("mrpc", "a new one for mrpc with 0, 1"), ("tsv", "its own")):
-        runner, flags = task_flags[name]
-        task = make_task(runner, *flags, start)
+        task = make_task(*task_flags[name], start)
         models.append(task.build_model(dtype="float32", recompute_activations=False, seed=3))
         assert f"  head: {head}\n" in capsys.readouterr().out
     other, own = (model.encoder.named_variables() for model in models)

@@ -41,9 +41,9 @@ def test_other_layers_have_the_outputs_of_models_cut_there(tmp_path, is_packed):
 
 
 @pytest.mark.parametrize("recompute", [False, True])
-def test_the_gradient_is_that_of_both_weighted_losses(records_file, tmp_path, recompute):
-    config_file = tmp_path / "config.json"
-    config_file.write_text(helpers.TINY.to_json_string())
+def test_the_gradient_is_that_of_both_weighted_losses(
+    records_file, config_file, tmp_path, recompute
+):
     run = RunConfig(
         output_dir=str(tmp_path / "run"), train_batch_size=12, recompute_activations=recompute
     )

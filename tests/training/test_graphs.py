@@ -22,14 +22,9 @@ def test_a_finished_run_leaves_neither_variables_nor_graphs(
     create = Trainer.__init__
     monkeypatch.setattr(Trainer, "__init__", remember)
     registered = len(ops.gradient_registry._registry)
-    pretrain_here(
-        f"--input_file={records_file}",
-        f"--albert_config_file={config_file}",
-        f"--output_dir={tmp_path / 'run'}",
-        "--train_batch_size=6",
-        "--num_train_steps=2",
-        "--num_warmup_steps=1",
-    )
+    flags = [f"--input_file={records_file}", f"--albert_config_file={config_file}"]
+    flags += ["--train_batch_size=6", "--num_train_steps=2", "--num_warmup_steps=1"]
+    pretrain_here(*flags, f"--output_dir={tmp_path / 'run'}")
     gc.collect()
     assert kept
     assert len(ops.gradient_registry._registry) == registered
