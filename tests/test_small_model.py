@@ -2,22 +2,14 @@
 
 import re
 
-import pytest
-
 from albert_tf import load_predictor
 from tests.helpers import ROOT
 
-MODEL = ROOT / "models" / "albert-minilm-l6"
 TEXTS = ["Someone performs music.", "A man is playing a guitar on stage.", "Stocks fell today."]
 
 
-@pytest.fixture(scope="module")
-def predictor():
-    return load_predictor(str(MODEL))
-
-
-def test_texts_about_the_same_thing_are_closer_than_others(predictor):
-    first, second, other = predictor.embed(TEXTS)
+def test_texts_about_the_same_thing_are_closer_than_others():
+    first, second, other = load_predictor(str(ROOT / "models" / "albert-minilm-l6")).embed(TEXTS)
     assert first @ second > first @ other + 0.2
 
 

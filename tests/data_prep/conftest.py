@@ -20,13 +20,8 @@ def make_records(tmp_path, spm_model_file):
     """A function that makes records, by one process if not asked for more; returns their folder."""
 
     def make(folder, **changes):
-        defaults = {
-            "output_dir": str(tmp_path / folder),
-            "spm_model_file": spm_model_file,
-            "max_seq_length": 64,
-            "max_predictions_per_seq": 10,
-            "num_workers": 1,
-        }
+        defaults = {"output_dir": str(tmp_path / folder), "spm_model_file": spm_model_file}
+        defaults |= {"max_seq_length": 64, "max_predictions_per_seq": 10, "num_workers": 1}
         settings = PretrainingDataSettings(**{**defaults, **changes})
         create_pretraining_data.main(settings)
         return pathlib.Path(settings.output_dir.removeprefix("file://"))

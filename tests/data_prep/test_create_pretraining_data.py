@@ -53,13 +53,9 @@ def metadata_of(folder):
 
 def read(folder, max_seq_length=64, num_slots=10):
     """All features, read as the original's training script does: name -> [examples, values]."""
-    int64 = {
-        **dict.fromkeys(
-            ["input_ids", "input_mask", "segment_ids", "token_boundary"], max_seq_length
-        ),
-        **dict.fromkeys(["masked_lm_positions", "masked_lm_ids"], num_slots),
-        "next_sentence_labels": 1,
-    }
+    of_tokens = ["input_ids", "input_mask", "segment_ids", "token_boundary"]
+    int64 = dict.fromkeys(of_tokens, max_seq_length) | {"next_sentence_labels": 1}
+    int64 |= dict.fromkeys(["masked_lm_positions", "masked_lm_ids"], num_slots)
     schema = {name: tf.io.FixedLenFeature([size], tf.int64) for name, size in int64.items()}
     schema["masked_lm_weights"] = tf.io.FixedLenFeature([num_slots], tf.float32)
     files = [str(path) for path in records_of(folder)]
@@ -243,20 +239,23 @@ def test_a_shard_may_be_empty(make):
     assert 0 in sizes and len(read(folder)["input_ids"]) == sum(sizes) == 6
 
 
-def test_an_interrupted_run_is_resumed(make, tmp_path, monkeypatch, capsys):
-    expected = contents(make("whole", num_shards=4))
-    encode, num_calls = record_writer.encode_examples, 0
+def interrupt_after(monkeypatch, num_calls):
+    """Lets the making of records end after some calls, as with Ctrl C."""
+    encode, left = record_writer.encode_examples, [KeyboardInterrupt, *[None] * num_calls]
 
     def interrupted(features, lengths):
-        nonlocal num_calls
-        num_calls += 1
-        if num_calls == 5:  # in the second of four shards
-            raise KeyboardInterrupt
+        if error := left.pop():
+            raise error
         return encode(features, lengths)
 
     monkeypatch.setattr(record_writer, "encode_examples", interrupted)
+
+
+def test_an_interrupted_run_is_resumed(make, tmp_path, monkeypatch, capsys):
+    expected = contents(make("whole", num_shards=4))
     monkeypatch.setattr(shards, "BATCH_RECORDS", 64)
-    with pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as context, pytest.raises(KeyboardInterrupt):
+        interrupt_after(context, 4)  # in the second of four shards
         make(num_shards=4)
     with pytest.raises(UserError, match="ngram was 3, is 2"):
         make(num_shards=4, ngram=2)

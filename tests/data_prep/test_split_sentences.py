@@ -14,12 +14,8 @@ from tests.helpers import documents_in, write_files
 
 
 def settings_for(folder, **changes):
-    values = {
-        "input_file": str(folder / "in"),
-        "output_file": str(folder / "out.txt"),
-        "num_workers": 1,
-    }
-    return SplitSettings(**{**values, **changes})
+    paths = {"input_file": str(folder / "in"), "output_file": str(folder / "out.txt")}
+    return SplitSettings(**{**paths, "num_workers": 1, **changes})
 
 
 def split(folder, files, **changes):

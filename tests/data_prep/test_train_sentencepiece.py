@@ -26,12 +26,8 @@ def make_corpus(num_sentences=600):
 
 
 def settings_for(folder, **changes):
-    values = {
-        "input_file": f"{folder}/corpus.txt",
-        "output_prefix": f"{folder}/spiece",
-        "vocab_size": 300,
-    }
-    return TrainSettings(**{**values, **changes})
+    paths = {"input_file": f"{folder}/corpus.txt", "output_prefix": f"{folder}/spiece"}
+    return TrainSettings(**{**paths, "vocab_size": 300, **changes})
 
 
 def train(folder, corpus=None, **changes):

@@ -54,14 +54,9 @@ def test_hidden_states_of_packed_rows_are_those_of_single_texts(texts, size, eag
     pytest.importorskip("torch")
     from lab.fold import in_torch
 
-    config = TINY.replace(
-        hidden_act="gelu_exact",
-        num_hidden_layers=4,
-        share_parameters="none",
-        embedding_size=TINY.hidden_size,
-        max_position_embeddings=130,
-        initializer_range=0.2,
-    )
+    changes = {"hidden_act": "gelu_exact", "share_parameters": "none", "initializer_range": 0.2}
+    sizes = {"num_hidden_layers": 4, "max_position_embeddings": 130}
+    config = TINY.replace(embedding_size=TINY.hidden_size, **sizes, **changes)
     teacher = AlbertForPreTraining(config, seed=3)
     arrays = {name: value.numpy() for name, value in teacher.named_variables().items()}
     weights = folded(Weights("teacher", teacher.config, arrays), size)

@@ -38,19 +38,24 @@ def assert_equal(actual, expected, dtype):
         assert np.abs(theirs).max() > 0.01
 
 
+def assert_both_equal(definition, name, tensors, *options, dtype):
+    """Checks an operation of both modules; returns the values and gradients of each."""
+    expected, results = values_and_gradients(definition, *tensors), []
+    for module in (plain_ops, cpu_ops):
+        operation = getattr(module, name)
+        actual = values_and_gradients(lambda *each, of=operation: of(*each, *options), *tensors)
+        assert_equal(actual, expected, dtype)
+        results.append(actual)
+    return results
+
+
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("name", ["gelu", "gelu_exact", "relu", "tanh"])
 def test_bias_activation_equals_the_sum_and_the_activation(name, dtype):
     hidden, bias = random(1, BATCH, LENGTH, WIDTH, dtype=dtype), random(2, WIDTH, dtype=dtype)
     activation = function_of(name)
-    expected = values_and_gradients(lambda h, b: activation(h + b), hidden, bias)
-    for module in (plain_ops, cpu_ops):
-        actual = values_and_gradients(
-            lambda *tensors, module=module: module.bias_activation(*tensors, activation),
-            hidden,
-            bias,
-        )
-        assert_equal(actual, expected, dtype)
+    tensors, operation = (hidden, bias), "bias_activation"
+    assert_both_equal(lambda h, b: activation(h + b), operation, tensors, activation, dtype=dtype)
 
 
 def half_dropped(tensor):
@@ -70,12 +75,7 @@ def test_residual_norm_equals_its_definition(dtype, drop):
         return (total - mean) / tf.sqrt(variance + 1e-3) * gamma + beta
 
     tensors = (update, bias, residual, gamma, beta)
-    expected = values_and_gradients(definition, *tensors)
-    for module in (plain_ops, cpu_ops):
-        actual = values_and_gradients(
-            lambda *tensors, module=module: module.residual_norm(*tensors, 1e-3, drop), *tensors
-        )
-        assert_equal(actual, expected, dtype)
+    assert_both_equal(definition, "residual_norm", tensors, 1e-3, drop, dtype=dtype)
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
@@ -88,12 +88,7 @@ def test_split_heads_equals_three_reshaped_parts(dtype):
         heads = [tf.reshape(part, [BATCH, LENGTH, HEADS, HEAD]) for part in parts]
         return [tf.transpose(part, [0, 2, 1, 3]) for part in heads]
 
-    expected = values_and_gradients(definition, projected, bias)
-    for module in (plain_ops, cpu_ops):
-        actual = values_and_gradients(
-            lambda *tensors, module=module: module.split_heads(*tensors, HEADS), projected, bias
-        )
-        assert_equal(actual, expected, dtype)
+    assert_both_equal(definition, "split_heads", (projected, bias), HEADS, dtype=dtype)
 
 
 # The first row ends with two padding positions.
@@ -133,16 +128,10 @@ def test_attention_equals_its_definition(dtype, drop, mask, on_cpu, monkeypatch)
         probabilities = (drop or tf.identity)(tf.cast(probabilities, value.dtype))
         return tf.einsum("BNLM,BNMH->BNLH", probabilities, value)
 
-    expected = values_and_gradients(definition, *heads)
-    for module in (plain_ops, cpu_ops):
-        actual = values_and_gradients(
-            lambda *heads, module=module: module.attention(*heads, mask, drop), *heads
-        )
-        assert_equal(actual, expected, dtype)
-        if is_padding_mask:
-            _, _, key_gradient, value_gradient = actual
-            assert not key_gradient[0, :, -2:].any()
-            assert not value_gradient[0, :, -2:].any()
+    results = assert_both_equal(definition, "attention", heads, mask, drop, dtype=dtype)
+    for _, _, key_gradient, value_gradient in results if is_padding_mask else ():
+        assert not key_gradient[0, :, -2:].any()
+        assert not value_gradient[0, :, -2:].any()
 
 
 def test_the_target_is_the_device_of_the_strategy_and_not_what_the_host_has(monkeypatch):

@@ -79,7 +79,7 @@ def features_of(model, seed: int, batch: int, length: int) -> dict[str, np.ndarr
     rng, shape = np.random.default_rng(seed), [batch, length]
     if isinstance(model, heads.AlbertForMultipleChoice):
         shape.insert(1, 3)
-    lengths = rng.integers(2, length + 1, [*shape[:-1], 1])
+    lengths = rng.integers(min(2, length), length + 1, [*shape[:-1], 1])
     mask = np.arange(length) < lengths
     features = {
         "input_ids": rng.integers(0, model.config.vocab_size, shape) * mask,

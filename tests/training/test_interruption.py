@@ -11,17 +11,16 @@ import pytest
 
 from albert_tf.core.errors import Interrupted
 from albert_tf.training.interruption import Interruption
-from tests.helpers import ROOT, TINY, eagerly, pretrain_here, random_features, write_records
+from tests.helpers import ROOT, TINY, eagerly, pretrain_here
 
 
 @pytest.fixture
-def flags(tmp_path):
+def flags(records_file, tmp_path):
     """Flags of a long pretraining with evaluations, without --output_dir."""
-    records = write_records(tmp_path / "records" / "a.tfrecord", random_features(60))
     config = TINY.replace(num_hidden_layers=1, hidden_dropout_prob=0.1)
     (tmp_path / "config.json").write_text(config.to_json_string())
     return [
-        *(f"--input_file={records}", f"--eval_file={records}", "--deterministic"),
+        *(f"--input_file={records_file}", f"--eval_file={records_file}", "--deterministic"),
         *(f"--albert_config_file={tmp_path / 'config.json'}", "--train_batch_size=6"),
         *("--num_train_steps=100000", "--num_warmup_steps=1", "--eval_batch_size=6"),
         *("--max_eval_steps=2", "--log_every_steps=2", "--learning_rate=0.01"),
@@ -141,17 +140,12 @@ def test_watching_ends_with_the_block():
     assert caught.value.number == signal.SIGINT
 
 
-def text_file(tmp_path):
-    path = tmp_path / "text.txt"
-    words = ["one two three four five six seven eight nine ten"] * 20
-    path.write_text("\n\n".join("\n".join(words) for _ in range(30_000)))
-    return path
-
-
 def test_other_programs_end_in_one_line_without_leftovers_or_orphans(tmp_path):
-    output = tmp_path / "output"
+    text, output = tmp_path / "text.txt", tmp_path / "output"
+    words = ["one two three four five six seven eight nine ten"] * 20
+    text.write_text("\n\n".join("\n".join(words) for _ in range(30_000)))
     process = start(
-        *("-m", "data_prep.split_sentences", f"--input_file={text_file(tmp_path)}"),
+        *("-m", "data_prep.split_sentences", f"--input_file={text}"),
         *(f"--output_file={output / 'out.txt'}", "--num_workers=2", "--min_sentences=1"),
     )
 

@@ -84,7 +84,7 @@ def test_intrinsic_numbers_of_a_head_that_says_in_order_to_all(tmp_path):
 
 @pytest.fixture(scope="module")
 def finished(micro, workspace, tmp_path_factory):
-    """Engine, results folder and output of an experiment, whose first training was stopped once, as if killed."""
+    """Results folder and output of an experiment, whose first training was stopped once, as if killed."""
     _, experiment = micro
     trained = Trained(workspace, experiment, experiment.rows[0], 1)
     values = trained.run_values()
@@ -93,8 +93,10 @@ def finished(micro, workspace, tmp_path_factory):
     loop.run(lambda: PretrainingTask(pretraining, stopped), stopped, optimizer)
     pathlib.Path(trained.run_folder, "results.json").unlink()
     results_dir = str(tmp_path_factory.mktemp("results"))
-    engine = Engine(workspace, results_dir)
-    return engine, results_dir, run_quietly(engine, experiment, experiment.rows)
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        Engine(workspace, results_dir).run(experiment, experiment.rows, [1])  # the first seed
+    return results_dir, output.getvalue()
 
 
 def result_of(results_dir: str, micro, row: int) -> dict:
@@ -105,19 +107,11 @@ def result_of(results_dir: str, micro, row: int) -> dict:
 
 @pytest.mark.slow
 def test_a_killed_run_goes_on(finished, micro):
-    _, results_dir, output = finished
+    results_dir, output = finished
     assert "resumed   at step 4" in output
     measured = result_of(results_dir, micro, 0)["measures"]["pretraining"]
     assert [line["step"] for line in measured["training"]] == [2, 4, 6, 8]
     assert measured["steps"] == 8
-
-
-def run_quietly(engine: Engine, experiment, rows) -> str:
-    """Runs rows with the first seed; returns what was printed."""
-    output = io.StringIO()
-    with contextlib.redirect_stdout(output):
-        engine.run(experiment, rows, [1])
-    return output.getvalue()
 
 
 def test_the_average_is_the_papers():
@@ -136,7 +130,7 @@ def test_the_average_is_the_papers():
 
 @pytest.mark.slow
 def test_the_report_is_made_of_the_files(finished, micro):
-    _, results_dir, _ = finished
+    results_dir, _ = finished
     scale, experiment = micro
     path = pathlib.Path(report.write_report([experiment], [scale], results_dir))
     text = path.read_text()

@@ -33,12 +33,8 @@ def graph(tokenizer) -> tf.Module:
     return graph_tokenizer(tokenizer)
 
 
-def constant(texts) -> tf.Tensor:
-    return tf.constant([text.encode() for text in texts], tf.string)
-
-
 def encoded(graph, texts) -> list[list[int]]:
-    return graph.encode(constant(texts)).to_list()
+    return graph.encode(tf.constant([text.encode() for text in texts], tf.string)).to_list()
 
 
 def test_ids_equal_python(tokenizer, graph):

@@ -1,5 +1,6 @@
 """RACE: hand-made passages and sequences, wrong files, real data."""
 
+import dataclasses
 import json
 import unicodedata
 
@@ -106,15 +107,9 @@ def tokenizer(tmp_path_factory) -> Tokenizer:
 
 
 def question(**changes) -> RaceQuestion:
-    values = {
-        "id": "high/7.txt/0",
-        "level": "high",
-        "article": BIRD["article"],
-        "question": BIRD["questions"][0],
-        "options": tuple(BIRD["options"][0]),
-        "answer": 0,
-    }
-    return RaceQuestion(**{**values, **changes})
+    options, article = tuple(BIRD["options"][0]), BIRD["article"]
+    whole = RaceQuestion("high/7.txt/0", "high", article, BIRD["questions"][0], options, 0)
+    return dataclasses.replace(whole, **changes)
 
 
 def texts(table: FeatureTable, tokenizer: Tokenizer, row: int) -> tuple[str, str]:
