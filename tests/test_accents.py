@@ -34,15 +34,9 @@ def folder(tmp_path_factory) -> pathlib.Path:
         "train.tsv": "text_a\tlabel\n" + "\n".join(rows) + "\n",
     }
     write_files(folder, files)
-    train_sentencepiece(
-        TrainSettings(
-            input_file=str(folder / "text.txt"),
-            output_prefix=str(folder / "spiece"),
-            vocab_size=40,
-            character_coverage=1.0,
-            keep_accents=True,
-        )
-    )
+    paths = {"input_file": f"{folder}/text.txt", "output_prefix": f"{folder}/spiece"}
+    options = {"vocab_size": 40, "character_coverage": 1.0, "keep_accents": True}
+    train_sentencepiece(TrainSettings(**paths, **options))
     return folder
 
 
@@ -71,16 +65,10 @@ def model(folder, tokenizer) -> pathlib.Path:
 
 
 def records_settings(folder, **changes) -> PretrainingDataSettings:
-    return PretrainingDataSettings(
-        input_file=str(folder / "text.txt"),
-        output_dir=str(folder / "records"),
-        spm_model_file=str(folder / "spiece.model"),
-        max_seq_length=36,
-        max_predictions_per_seq=5,
-        dupe_factor=1,
-        num_workers=1,
-        **changes,
-    )
+    paths = {"input_file": f"{folder}/text.txt", "output_dir": f"{folder}/records"}
+    paths["spm_model_file"] = f"{folder}/spiece.model"
+    sizes = {"max_seq_length": 36, "max_predictions_per_seq": 5, "dupe_factor": 1, "num_workers": 1}
+    return PretrainingDataSettings(**paths, **sizes, **changes)
 
 
 def test_records_without_accents_are_not_reused(folder, model):
@@ -110,16 +98,9 @@ def test_the_model_says_so_in_every_layout(model, tokenizer, tmp_path):
 
 
 def test_fine_tuning_must_agree_with_the_model(model, folder, tmp_path):
-    flags = (
-        *(
-            "--task_name=tsv",
-            "--text_columns=text_a",
-            "--do_train",
-            f"--train_file={folder / 'train.tsv'}",
-        ),
-        *(f"--init_checkpoint={model}", f"--output_dir={tmp_path / 'run'}"),
-        *("--max_seq_length=30", "--num_train_steps=1"),
-    )
+    flags = ["--task_name=tsv", "--text_columns=text_a", "--max_seq_length=30"]
+    flags += [f"--train_file={folder / 'train.tsv'}", "--num_train_steps=1"]
+    flags += [f"--init_checkpoint={model}", f"--output_dir={tmp_path / 'run'}"]
     with pytest.raises(UserError, match="--keep_accents is false, but the model in .* with true"):
         fine_tune_here("classifier", *flags)
     with eagerly():

@@ -3,15 +3,9 @@
 import numpy as np
 import pytest
 
-from albert_tf import (
-    AlbertForPreTraining,
-    UserError,
-    convert,
-    load_predictor,
-    load_pretrained,
-    save_pretrained,
-)
+from albert_tf import UserError, convert, load_predictor, load_pretrained, save_pretrained
 from albert_tf.export import export_model
+from albert_tf.model.heads import AlbertForPreTraining
 from albert_tf.text.tokenizer import Tokenizer
 from tests.helpers import TINY, train_spm
 

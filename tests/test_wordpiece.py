@@ -45,17 +45,10 @@ def prepared(tokenizer, tmp_path_factory) -> pathlib.Path:
         "albert_config.json": config.to_json_string(),
     }
     write_files(folder, contents)
-    settings = PretrainingDataSettings(
-        input_file=str(folder / "text.txt"),
-        output_dir=str(folder / "records"),
-        vocab_file=str(folder / "vocab.txt"),
-        max_seq_length=40,
-        max_predictions_per_seq=7,
-        dupe_factor=2,
-        record_format="full",
-        num_workers=1,
-    )
-    create_pretraining_data(settings)
+    paths = {"input_file": f"{folder}/text.txt", "output_dir": f"{folder}/records"}
+    options = {"max_seq_length": 40, "max_predictions_per_seq": 7, "dupe_factor": 2}
+    options |= {"vocab_file": f"{folder}/vocab.txt", "record_format": "full", "num_workers": 1}
+    create_pretraining_data(PretrainingDataSettings(**paths, **options))
     return folder
 
 

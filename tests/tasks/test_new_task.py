@@ -72,11 +72,8 @@ def test_a_task_in_one_file_trains_evaluates_and_predicts(toy_run):
     evaluated = (toy_run / "eval_metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in evaluated] == [3, 6, 9]  # of its preset
     header, *rows = (toy_run / "predictions" / "longer.tsv").read_text().splitlines()
-    assert (
-        header.split("\t")
-        == [*("id", "prediction", "probability", "probability_first", "probability_second")]
-        and len(rows) == 7
-    )
+    columns = "id prediction probability probability_first probability_second"
+    assert header.split("\t") == columns.split() and len(rows) == 7
 
 
 def test_its_model_card_has_its_results(toy_run, module, tmp_path):
