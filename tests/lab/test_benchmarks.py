@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from albert_tf import load_pretrained
 from albert_tf.tasks.pretraining.settings import PretrainingConfig
@@ -15,18 +16,14 @@ from tests.helpers import BATCH, pretrain_here
 def test_the_step_that_is_timed_is_the_one_of_training(records_file, config_file, tmp_path):
     settings = {"learning_rate": 0.01, "num_warmup_steps": 0, "num_train_steps": 2}
     common = {"train_batch_size": BATCH, "do_eval": False, "seed": 3}
-    flags = {**settings, **common, "input_file": records_file, "albert_config_file": config_file}
-    pretrain_here(
-        *(f"--{name}={value}" for name, value in flags.items()), f"--output_dir={tmp_path / 'run'}"
-    )
-    config = RunConfig(output_dir=str(tmp_path / "unused"), **common)
     paths = {"input_file": str(records_file), "albert_config_file": str(config_file)}
-    pretraining = PretrainingConfig(**paths)
+    flags = [f"--{name}={value}" for name, value in {**settings, **common, **paths}.items()]
+    pretrain_here(*flags, f"--output_dir={tmp_path / 'run'}")
+    config = RunConfig(output_dir=str(tmp_path / "unused"), **common)
     trainer = training_step.make_trainer(
-        lambda: PretrainingTask(pretraining, config), config, OptimizerConfig(**settings)
+        lambda: PretrainingTask(PretrainingConfig(**paths), config),
+        *(config, OptimizerConfig(**settings)),
     )
-    import tensorflow as tf
-
     for _ in range(2):
         trainer.train(tf.constant(1))
     trained = load_pretrained(str(tmp_path / "run" / "model")).named_variables()
