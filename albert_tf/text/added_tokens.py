@@ -1,6 +1,6 @@
 """Tokens that transformers adds to a vocabulary: they are found in a text before it is cleaned and split into words.
 
-A vocabulary contains them after its own tokens: in WordPiece as lines that end in a mark of their kind, in a
+A vocabulary contains them among or after its own tokens: in WordPiece as lines that end in a mark of their kind, in a
 SentencePiece model as user-defined pieces whose score is the kind. A text must write a special token exactly so; a
 plain one is found in either case if the vocabulary is lower-cased. [CLS] and the like are never found in a text.
 
@@ -10,13 +10,13 @@ Source: transformers, `AddedToken` and `AddedVocabulary`; the files `added_token
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from albert_tf.core import files
-from albert_tf.core.errors import UserError
+from albert_tf.core.errors import UserError, shortened
 from albert_tf.text import wordpiece
 
 HIDDEN, PLAIN, SPECIAL = 0, *wordpiece.ADDED_MARKS.values()  # SentencePiece's own pieces score 0
@@ -40,12 +40,22 @@ def _of_json(values: Mapping[str, Any]) -> dict[int, tuple[str, int]]:
     return _of_list((token["id"], token) for token in values.get("added_tokens") or ())
 
 
-_FILES: Mapping[str, Callable[[Any], dict[int, tuple[str, int]]]] = {
-    "added_tokens.json": lambda values: {id: _token(token, PLAIN) for token, id in values.items()},
-    "tokenizer_config.json": lambda values: _of_list(
-        values.get("added_tokens_decoder", {}).items()
+def _named(values: Mapping[str, Any], ids: Mapping[str, int]) -> dict[int, tuple[str, int]]:
+    """Special tokens that a file names without their ids, as far as they are known."""
+    names = (values.get(f"{kind}_special_tokens") or () for kind in ("additional", "extra"))
+    tokens = [t if isinstance(t, str) else t["content"] for several in names for t in several]
+    return {ids[token]: _token(token, SPECIAL) for token in tokens if token in ids}
+
+
+_FILES: Mapping[str, Callable[[Any, Mapping[str, int]], dict[int, tuple[str, int]]]] = {
+    "added_tokens.json": lambda values, ids: {
+        id: _token(token, PLAIN) for token, id in values.items()
+    },
+    "special_tokens_map.json": _named,
+    "tokenizer_config.json": lambda values, ids: (
+        _named(values, ids) | _of_list(values.get("added_tokens_decoder", {}).items())
     ),
-    "tokenizer.json": _of_json,
+    "tokenizer.json": lambda values, ids: _of_json(values),
 }
 
 
@@ -59,7 +69,8 @@ def content_of_json(values: Mapping[str, Any], source: str) -> bytes:
         return b""
     tokens = {id: (token, HIDDEN) for token, id in model.get("vocab", {}).items()}
     known = {token for token, _ in tokens.values()}
-    added = {id: token for id, token in _of_json(values).items() if token[0] not in known}
+    added = {id: t for id, t in _of_json(values).items() if t[1] or t[0] not in known}
+    _check_ids(added, {token: id for id, (token, _) in tokens.items()}, source)
     lines = sorted((tokens | added).items())
     if [id for id, _ in lines] != [*range(len(lines))] or any(
         "\n" in token for _, (token, _) in lines
@@ -72,27 +83,58 @@ def _line(token: str, kind: int) -> str:
     return f"{token}{_MARKS[kind]}\n"
 
 
-def with_added_tokens(content: bytes, folder: str, first: int) -> bytes:
-    """The content of a vocabulary with the tokens from the id `first` that the files in its folder add to it.
+def _check_ids(added: Mapping[int, tuple[str, int]], ids: Mapping[str, int], source: str) -> None:
+    """Checks that no added token has the id of another token, or another id than the vocabulary gives it."""
+    tokens = {id: token for token, id in ids.items()}
+    for id, (token, kind) in added.items():
+        if kind and (tokens.get(id, token) != token or ids.get(token, id) != id):
+            reason = f"the id {id}, where the vocabulary has {shortened(tokens.get(id))}"
+            expected = ids.get(token, len(ids))
+            raise UserError(f"{source}: added token {token!r} has {reason}; expected {expected}")
+
+
+def with_added_tokens(content: bytes, folder: str, vocabulary: Sequence[str]) -> bytes:
+    """The content of a vocabulary, given also as its tokens, with those that the files in its folder add to it.
 
     Raises:
-      UserError: the ids of the added tokens do not follow those of the vocabulary.
+      UserError: the ids of the added tokens are neither those of the vocabulary nor follow them.
     """
     tokens: dict[int, tuple[str, int]] = {}
+    ids, first = {token: id for id, token in enumerate(vocabulary)}, len(vocabulary)
     for name, read in _FILES.items():
         path = os.path.join(folder, name)
         values = files.read_json(path) if files.exists(path) else None
         if isinstance(values, dict):
             try:
-                tokens |= read(values)
+                own = read(values, ids)
             except (TypeError, ValueError, LookupError, AttributeError):
                 raise UserError(f"{path}: added tokens are not tokens with their ids") from None
+            _check_ids(own, ids, path)
+            tokens |= own
+            ids |= {token: id for id, (token, _) in own.items() if id >= first}
     added = dict(sorted((id, token) for id, token in tokens.items() if id >= first))
     if list(added) != [*range(first, first + len(added))]:
         raise UserError(
             f"{folder}: added tokens have the ids {', '.join(map(str, added))}; expected {first:,} and those after it"
         )
+    known = {token: kind for id, (token, kind) in tokens.items() if kind and id < first}
+    content = _marked(content, known)
     return _appended(content, list(added.values())) if added else content
+
+
+def _marked(content: bytes, kinds: Mapping[str, int]) -> bytes:
+    """The content with the marks of some of its tokens; user-defined pieces of SentencePiece are found already."""
+    if kinds and wordpiece.is_wordpiece(content):
+        lines = content.decode("utf-8-sig").split("\n")
+        named = ((wordpiece.token_of_line(line), line) for line in lines)
+        marked = (t + _MARKS[kinds[t]] if t in kinds else line for t, line in named)
+        return "\n".join(marked).encode()
+    proto = ModelProto.FromString(content) if kinds else ModelProto()
+    own = (piece for piece in proto.pieces if piece.piece in kinds)
+    found = [piece for piece in own if piece.type in (piece.NORMAL, piece.CONTROL)]
+    for piece in found:
+        piece.type, piece.score = piece.USER_DEFINED, kinds[piece.piece]
+    return proto.SerializeToString() if found else content
 
 
 def _appended(content: bytes, tokens: list[tuple[str, int]]) -> bytes:

@@ -211,7 +211,7 @@ class Tokenizer(abc.ABC):
         options = {"do_lower_case": do_lower_case, "keep_accents": keep_accents, "source": path}
         tokenizer = cls.from_bytes(read_bytes(path), **options)
         content, folder = tokenizer.content, os.path.dirname(path)
-        content = added_tokens.with_added_tokens(content, folder, tokenizer.vocab_size)
+        content = added_tokens.with_added_tokens(content, folder, tokenizer.vocabulary())
         return tokenizer if content == tokenizer.content else cls.from_bytes(content, **options)
 
     def __call__(

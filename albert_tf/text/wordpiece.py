@@ -46,10 +46,11 @@ def read_tokens(content: bytes, source: str) -> list[str]:
         reason = f"a WordPiece vocabulary must be UTF-8 ({error.reason})"
         raise UserError(f"{source}: {reason}") from None
     lines = text.removesuffix("\n").split("\n")
-    return list(dict.fromkeys(map(_token_of_line, lines)))
+    return list(dict.fromkeys(map(token_of_line, lines)))
 
 
-def _token_of_line(line: str) -> str:
+def token_of_line(line: str) -> str:
+    """The token of a line of a vocabulary."""
     marks = (mark for mark in ADDED_MARKS if line.endswith(mark))
     mark = next(marks, "")
     return line.removesuffix(mark) if mark else (line.split() or [" "])[0]

@@ -4,26 +4,15 @@ import json
 import pathlib
 
 import pytest
+from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from albert_tf import Tokenizer, UserError
 from albert_tf.formats.tokenizer_files import vocabulary_files
 
 MODEL = pathlib.Path(__file__).parents[2] / "models" / "albert-tiny-docs"
 WORDS = [
-    "[PAD]",
-    "[UNK]",
-    "[CLS]",
-    "[SEP]",
-    "[MASK]",
-    "the",
-    "function",
-    "##s",
-    "[",
-    "]",
-    "e",
-    "##1",
-    ",",
-    "a",
+    *("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "function"),
+    *("##s", "[", "]", "e", "##1", ",", "a"),
 ]
 # The ids that transformers 5.24 gives, without [CLS] and [SEP]: "[E1]" is 6000, and in WordPiece 14.
 SENTENCEPIECE = {
@@ -41,25 +30,45 @@ def sentencepiece(folder: pathlib.Path) -> None:
     (folder / "added_tokens.json").write_text('{"[/E1]": 6001, "[E1]": 6000}')
 
 
-def wordpiece_json(folder: pathlib.Path, *, special: bool) -> None:
+def wordpiece_json(folder: pathlib.Path, *, special: bool, words=WORDS) -> None:
     added = [
         {"id": id, "content": token, "special": special, "normalized": not special}
         for id, token in enumerate([*WORDS, "[E1]", "[/E1]"])
         if id in (2, 14, 15)
     ]
-    model = {"type": "WordPiece", "vocab": {token: id for id, token in enumerate(WORDS)}}
+    model = {"type": "WordPiece", "vocab": {token: id for id, token in enumerate(words)}}
     content = json.dumps({"added_tokens": added, "model": model})
     (folder / "tokenizer.json").write_text(content)
 
 
-def wordpiece_txt(folder: pathlib.Path) -> None:
-    (folder / "vocab.txt").write_text("\n".join(WORDS))
+def wordpiece_txt(folder: pathlib.Path, words=WORDS) -> None:
+    (folder / "vocab.txt").write_text("\n".join(words))
     tokens = {
         14: {"content": "[E1]", "special": True},
         15: {"content": "[/E1]", "special": True},
         2: {"content": "[CLS]", "special": True},
     }
     (folder / "tokenizer_config.json").write_text(json.dumps({"added_tokens_decoder": tokens}))
+
+
+# Former unused rows, or tokens of a tokenizer that was trained with them.
+ALL_WORDS = [*WORDS, "[E1]", "[/E1]"]
+
+
+def only_names(folder: pathlib.Path) -> None:
+    (folder / "vocab.txt").write_text("\n".join(ALL_WORDS))
+    names = ["[E1]", {"content": "[/E1]"}, "[SEP]", "[other]"]
+    (folder / "special_tokens_map.json").write_text(
+        json.dumps({"additional_special_tokens": names})
+    )
+
+
+def pieces(folder: pathlib.Path) -> None:
+    sentencepiece(folder)
+    proto = ModelProto.FromString((folder / "spiece.model").read_bytes())
+    proto.pieces.add(piece="[E1]", score=-1)
+    proto.pieces.add(piece="[/E1]", score=0, type=ModelProto.SentencePiece.CONTROL)
+    (folder / "spiece.model").write_bytes(proto.SerializeToString())
 
 
 @pytest.mark.parametrize(
@@ -69,6 +78,10 @@ def wordpiece_txt(folder: pathlib.Path) -> None:
         (lambda folder: wordpiece_json(folder, special=False), "tokenizer.json", PLAIN),
         (lambda folder: wordpiece_json(folder, special=True), "tokenizer.json", SPECIAL),
         (wordpiece_txt, "vocab.txt", SPECIAL),
+        (lambda f: wordpiece_json(f, special=True, words=ALL_WORDS), "tokenizer.json", SPECIAL),
+        (lambda folder: wordpiece_txt(folder, ALL_WORDS), "vocab.txt", SPECIAL),
+        (only_names, "vocab.txt", SPECIAL),
+        (pieces, "spiece.model", SENTENCEPIECE),
     ],
 )
 def test_added_tokens_have_the_ids_of_transformers(tmp_path, make, file, expected):
@@ -93,6 +106,22 @@ def test_an_added_token_with_a_gap_before_its_id_is_an_error(tmp_path):
     (tmp_path / "added_tokens.json").write_text('{"[E1]": 6001}')
     with pytest.raises(UserError, match="have the ids 6001; expected 6,000"):
         Tokenizer.from_file(tmp_path / "spiece.model")
+
+
+def test_added_tokens_with_the_ids_of_others_are_an_error(tmp_path):
+    wordpiece_txt(tmp_path, [*WORDS, "[unused1]"])
+    with pytest.raises(
+        UserError, match=r"'\[E1\]' has the id 14, .* has '\[unused1\]'; expected 15"
+    ):
+        Tokenizer.from_file(tmp_path / "vocab.txt")
+
+
+def test_user_defined_pieces_stay_those_of_sentencepiece(tmp_path):
+    """Folders that transformers wrote list all of them as added."""
+    sentencepiece(tmp_path)
+    (tmp_path / "added_tokens.json").write_text('{"(": 5, "<unk>": 1}')
+    plain = Tokenizer.from_file(MODEL / "spiece.model")
+    assert Tokenizer.from_file(tmp_path / "spiece.model").content == plain.content
 
 
 def test_a_vocabulary_with_counts_has_no_added_tokens(tmp_path):
