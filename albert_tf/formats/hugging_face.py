@@ -158,8 +158,9 @@ def vocabulary_of(folder: str) -> dict[str, Any]:
     """`vocabulary`, `do_lower_case` and `keep_accents` of a folder's `Weights`."""
     paths = (os.path.join(folder, name) for name in VOCABULARIES)
     vocabulary, of_json = next(filter(files.exists, paths), ""), {}  # type: str, dict[str, Any]
-    if not vocabulary:
-        vocabulary, of_json = _vocabulary_in_json(os.path.join(folder, TOKENIZER_JSON))
+    if not vocabulary.endswith(SentencePieceTokenizer.file_name):
+        path, of_json = _vocabulary_in_json(os.path.join(folder, TOKENIZER_JSON))
+        vocabulary = vocabulary or path
     path = os.path.join(folder, tokenizer_files.SETTINGS)
     values = of_json | (files.read_json(path) if files.exists(path) else {})
     for name in ("do_lower_case", "keep_accents", "strip_accents", "tokenize_chinese_chars"):
@@ -181,11 +182,10 @@ def _vocabulary_in_json(path: str) -> tuple[str, dict[str, Any]]:
     values = files.read_json(path) if files.exists(path) else {}
     if not added_tokens.content_of_json(values, path):
         return "", {}
-    steps = values.get("normalizer") or {}
+    steps = values["normalizer"]
     return path, {
         "do_lower_case": steps.get("lowercase"),
         "strip_accents": steps.get("strip_accents"),
-        "tokenize_chinese_chars": steps.get("handle_chinese_chars"),
     }
 
 

@@ -139,18 +139,41 @@ def test_other_architectures_are_rejected(folder, values, reason):
         pretrained.read_weights(folder)
 
 
-def test_the_vocabulary_may_be_in_tokenizer_json(folder):
+def _write_json(folder, **changes):
     tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "rain", "##s", "it"]
     values = {
         "normalizer": {"type": "BertNormalizer", "lowercase": False, "strip_accents": None},
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
         "added_tokens": [{"id": id, "content": token} for id, token in enumerate(tokens[:5])],
         "model": {"type": "WordPiece", "vocab": {token: id for id, token in enumerate(tokens)}},
     }
-    (folder / "tokenizer.json").write_text(json.dumps(values))
+    (folder / "tokenizer.json").write_text(json.dumps({**values, **changes}))
+    return "\n".join(tokens)
+
+
+@pytest.mark.parametrize("has_txt", [False, True])
+def test_the_vocabulary_may_be_in_tokenizer_json(folder, has_txt):
+    lines = _write_json(folder)
+    if has_txt:
+        (folder / "vocab.txt").write_text(lines)
     weights = pretrained.read_weights(folder)
     assert weights.do_lower_case is False
     tokenizer = Tokenizer.from_file(weights.vocabulary, **weights.cleaning)
     assert tokenizer.encode("it rains It") == [7, 5, 6, 1]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"normalizer": None},
+        {"normalizer": {"type": "Sequence", "normalizers": [{"type": "NFD"}]}},
+        {"pre_tokenizer": {"type": "Whitespace"}},
+    ],
+)
+def test_a_tokenizer_json_with_other_words_is_rejected(folder, changes):
+    _write_json(folder, **changes)
+    with pytest.raises(UserError, match=rf"tokenizer.json: type of its {next(iter(changes))} is"):
+        pretrained.read_weights(folder)
 
 
 @pytest.fixture(scope="module")

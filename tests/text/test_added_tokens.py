@@ -37,7 +37,11 @@ def wordpiece_json(folder: pathlib.Path, *, special: bool, words=WORDS) -> None:
         if id in (2, 14, 15)
     ]
     model = {"type": "WordPiece", "vocab": {token: id for id, token in enumerate(words)}}
-    content = json.dumps({"added_tokens": added, "model": model})
+    steps = {
+        "normalizer": {"type": "BertNormalizer"},
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+    }
+    content = json.dumps({"added_tokens": added, "model": model, **steps})
     (folder / "tokenizer.json").write_text(content)
 
 
