@@ -156,6 +156,9 @@ def read(folder: str) -> Weights:
 
 def vocabulary_of(folder: str) -> dict[str, Any]:
     """`vocabulary`, `do_lower_case` and `keep_accents` of a folder's `Weights`."""
+    for name in (CONFIG, tokenizer_files.SETTINGS):
+        path = os.path.join(folder, name)
+        _check_words(files.read_json(path) if files.exists(path) else {}, path)
     paths = (os.path.join(folder, name) for name in VOCABULARIES)
     vocabulary, of_json = next(filter(files.exists, paths), ""), {}  # type: str, dict[str, Any]
     if not vocabulary.endswith(SentencePieceTokenizer.file_name):
@@ -175,6 +178,16 @@ def vocabulary_of(folder: str) -> dict[str, Any]:
             raise UserError(f"{path}: strip_accents is true without do_lower_case, expected both")
         keep_accents = None if strip_accents is None else not strip_accents
     return {"vocabulary": vocabulary, "do_lower_case": is_lower, "keep_accents": keep_accents}
+
+
+def _check_words(values: Mapping[str, Any], path: str) -> None:
+    """Checks that a file does not name a tokenizer of Japanese, which finds words in another way."""
+    known = {"word_tokenizer_type": "basic", "subword_tokenizer_type": "wordpiece"}
+    others = [name for name, value in known.items() if values.get(name, value) != value]
+    others += ["tokenizer_class"] * (values.get("tokenizer_class") == "BertJapaneseTokenizer")
+    if others:
+        found = f"{others[0]} is {shortened(values[others[0]])}"
+        raise UserError(f"{path}: {found}, which is not read here; expected a BertTokenizer")
 
 
 def _vocabulary_in_json(path: str) -> tuple[str, dict[str, Any]]:

@@ -176,6 +176,19 @@ def test_a_tokenizer_json_with_other_words_is_rejected(folder, changes):
         pretrained.read_weights(folder)
 
 
+@pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json"])
+@pytest.mark.parametrize(
+    "values",
+    [{"word_tokenizer_type": "mecab"}, {"tokenizer_class": "BertJapaneseTokenizer"}],
+)
+def test_japanese_tokenizers_are_rejected(folder, name, values):
+    path = folder / name
+    own = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps({**own, **values}))
+    with pytest.raises(UserError, match=f"/{name}: {next(iter(values))} is .* a BertTokenizer"):
+        pretrained.read_weights(folder)
+
+
 @pytest.fixture(scope="module")
 def bert(tmp_path_factory):
     folder = tmp_path_factory.mktemp("downstream")
