@@ -82,10 +82,9 @@ def content_of_json(values: Mapping[str, Any], source: str) -> bytes:
         if value != expected:
             found = f"{name} of its {part} is {shortened(value)}, expected {expected!r}"
             raise UserError(f"{source}: {found}; its words differ from those of a BERT")
-    tokens = {id: (token, HIDDEN) for token, id in model.get("vocab", {}).items()}
-    known = {token for token, _ in tokens.values()}
-    added = {id: t for id, t in _of_json(values).items() if t[1] or t[0] not in known}
-    _check_ids(added, {token: id for id, (token, _) in tokens.items()}, source)
+    known = model.get("vocab", {})
+    tokens = {id: (token, HIDDEN) for token, id in known.items()}
+    added = {id: own for id, own in _of_json(values).items() if known.get(own[0], id) == id}
     lines = sorted((tokens | added).items())
     if [id for id, _ in lines] != [*range(len(lines))] or any(
         "\n" in token for _, (token, _) in lines
@@ -96,16 +95,6 @@ def content_of_json(values: Mapping[str, Any], source: str) -> bytes:
 
 def _line(token: str, kind: int) -> str:
     return f"{token}{_MARKS[kind]}\n"
-
-
-def _check_ids(added: Mapping[int, tuple[str, int]], ids: Mapping[str, int], source: str) -> None:
-    """Checks that no added token has the id of another token, or another id than the vocabulary gives it."""
-    tokens = {id: token for token, id in ids.items()}
-    for id, (token, kind) in added.items():
-        if kind and (tokens.get(id, token) != token or ids.get(token, id) != id):
-            reason = f"the id {id}, where the vocabulary has {shortened(tokens.get(id))}"
-            expected = ids.get(token, len(ids))
-            raise UserError(f"{source}: added token {token!r} has {reason}; expected {expected}")
 
 
 def with_added_tokens(content: bytes, folder: str, vocabulary: Sequence[str]) -> bytes:
@@ -124,40 +113,32 @@ def with_added_tokens(content: bytes, folder: str, vocabulary: Sequence[str]) ->
                 own = read(values, ids)
             except (TypeError, ValueError, LookupError, AttributeError):
                 raise UserError(f"{path}: added tokens are not tokens with their ids") from None
-            _check_ids(own, ids, path)
             tokens |= own
-            ids |= {token: id for id, (token, _) in own.items() if id >= first}
+            for id, (token, kind) in own.items():
+                if kind and ids.setdefault(token, max(id, first)) != id:
+                    expected = f"expected {ids[token]} in this vocabulary"
+                    raise UserError(f"{path}: added token {token!r} has the id {id}, {expected}")
     added = dict(sorted((id, token) for id, token in tokens.items() if id >= first))
     if list(added) != [*range(first, first + len(added))]:
         raise UserError(
             f"{folder}: added tokens have the ids {', '.join(map(str, added))}; expected {first:,} and those after it"
         )
     known = {token: kind for id, (token, kind) in tokens.items() if kind and id < first}
-    content = _marked(content, known)
-    return _appended(content, list(added.values())) if added else content
+    return _marked(content, known, list(added.values())) if known or added else content
 
 
-def _marked(content: bytes, kinds: Mapping[str, int]) -> bytes:
-    """The content with the marks of some of its tokens; user-defined pieces of SentencePiece are found already."""
-    if kinds and wordpiece.is_wordpiece(content):
-        lines = content.decode("utf-8-sig").split("\n")
-        named = ((wordpiece.token_of_line(line), line) for line in lines)
-        marked = (t + _MARKS[kinds[t]] if t in kinds else line for t, line in named)
-        return "\n".join(marked).encode()
-    proto = ModelProto.FromString(content) if kinds else ModelProto()
-    own = (piece for piece in proto.pieces if piece.piece in kinds)
-    found = [piece for piece in own if piece.type in (piece.NORMAL, piece.CONTROL)]
-    for piece in found:
-        piece.type, piece.score = piece.USER_DEFINED, kinds[piece.piece]
-    return proto.SerializeToString() if found else content
-
-
-def _appended(content: bytes, tokens: list[tuple[str, int]]) -> bytes:
+def _marked(content: bytes, known: Mapping[str, int], added: list[tuple[str, int]]) -> bytes:
+    """The content with the kinds of some of its tokens, and with further tokens."""
     if wordpiece.is_wordpiece(content):
-        lines = [_line(token, kind) for token, kind in tokens]
-        return content.removesuffix(b"\n") + "".join(["\n", *lines]).encode()
+        lines = content.decode("utf-8-sig").removesuffix("\n").split("\n")
+        named = ((wordpiece.token_of_line(line), line) for line in lines)
+        own = (_line(t, known[t]) if t in known else f"{line}\n" for t, line in named)
+        return "".join([*own, *(_line(token, kind) for token, kind in added)]).encode()
     proto = ModelProto.FromString(content)
-    for token, kind in tokens:
+    for piece in proto.pieces:  # SentencePiece finds user-defined pieces itself
+        if piece.piece in known and piece.type in (piece.NORMAL, piece.CONTROL):
+            piece.type, piece.score = piece.USER_DEFINED, known[piece.piece]
+    for token, kind in added:
         type = ModelProto.SentencePiece.USER_DEFINED if kind else ModelProto.SentencePiece.CONTROL
         proto.pieces.add(piece=token, score=kind, type=type)
     return proto.SerializeToString()
