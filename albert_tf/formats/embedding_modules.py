@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from albert_tf.core import files
@@ -9,6 +10,7 @@ from albert_tf.core.errors import UserError, shortened
 from albert_tf.model.pooling import POOLINGS
 
 MODULES, SETTINGS = "modules.json", "sentence_bert_config.json"
+ABOUT = "config_sentence_transformers.json"
 _ORDER = re.compile("Transformer Pooling( Dense)?( Normalize)?")
 
 
@@ -21,6 +23,27 @@ def recognizes(folder: str) -> bool:
 def values(path: str) -> dict[str, Any]:
     """The values of a JSON file; none if there is no such file."""
     return files.read_json(path) if files.exists(path) else {}
+
+
+def about(folder: str) -> dict[str, Any]:
+    """The values that belong to all modules; an error if they change texts or vectors."""
+    own = values(path := os.path.join(folder, ABOUT))
+    prompt = (own.get("prompts") or {}).get(str(own.get("default_prompt_name")))
+    unread = {"default_prompt_name": prompt, "truncate_dim": own.get("truncate_dim")}
+    for name in filter(unread.get, unread):
+        reason = f"{name} is {shortened(own[name])}, which is not applied here; expected null"
+        raise UserError(f"{path}: {reason}")
+    return own
+
+
+def cleaning(folder: str, own: Mapping[str, Any]) -> dict[str, Any]:
+    """How text is cleaned, given how the tokenizer does it: the module Transformer may lower-case it before."""
+    is_lower = values(os.path.join(folder, SETTINGS)).get("do_lower_case")
+    if not is_lower or own.get("do_lower_case") is not False:
+        return dict(own)
+    # With WordPiece, the tokenizer of a cased model keeps accents.
+    has_pieces = files.exists(os.path.join(folder, "spiece.model"))
+    return {"do_lower_case": True, "keep_accents": own.get("keep_accents") if has_pieces else True}
 
 
 def modules(folder: str) -> dict[str, str]:
@@ -45,6 +68,7 @@ def modules(folder: str) -> dict[str, str]:
 def settings(folder: str, max_position_embeddings: int) -> dict[str, Any]:
     """The settings of the task of embeddings with which a folder was made."""
     places = modules(folder)
+    about(folder)
     dense = values(os.path.join(places["Dense"], "config.json")) if "Dense" in places else {}
     size = dense.get("out_features")
     return {

@@ -17,7 +17,6 @@ from albert_tf.model.config import AlbertConfig
 from albert_tf.model.heads import AlbertForEmbedding
 from albert_tf.model.pooling import POOLINGS
 
-_ABOUT = "config_sentence_transformers.json"
 _PREFIX = "sentence_transformers.models."  # version 6 writes other names, and reads these, too
 _ACTIVATIONS = {"identity": hugging_face.IDENTITY, "tanh": "torch.nn.modules.activation.Tanh"}
 _PROJECTION = AlbertForEmbedding.head_prefix
@@ -28,7 +27,7 @@ def read(folder: str) -> Weights:
     if embedding_modules.recognizes(folder):
         return _read_modules(folder)
     weights = hugging_face.read(folder)
-    activation = embedding_modules.values(os.path.join(folder, _ABOUT)).get("activation_fn")
+    activation = embedding_modules.about(folder).get("activation_fn")
     if not activation:
         return weights
     # A CrossEncoder of version 6; older versions have the same entry in config.json.
@@ -50,8 +49,10 @@ def _read_modules(folder: str) -> Weights:
         size = len(projection[f"{_PROJECTION}bias"])
         how |= {"projection_size": size, "projection_activation": activation}
         task["projection_size"] = size
+    text = {name: getattr(weights, name) for name in weights.cleaning}
     return dataclasses.replace(
         weights,
+        **embedding_modules.cleaning(places["Transformer"], text),
         source=folder,
         config=config.replace(foreign={**config.foreign, "sentence_embedding": how}),
         arrays=arrays,
@@ -99,7 +100,7 @@ def module_files(model: AlbertForEmbedding, task: Mapping[str, Any]) -> dict[str
     values = {
         embedding_modules.MODULES: modules,
         embedding_modules.SETTINGS: {"max_seq_length": length, "do_lower_case": False},
-        _ABOUT: {"__version__": {}, "similarity_fn_name": "cosine", "prompts": {}},
+        embedding_modules.ABOUT: {"__version__": {}, "similarity_fn_name": "cosine", "prompts": {}},
         **dict(zip((f"{place}/{CONFIG}" for place in places[1:]), settings.values(), strict=True)),
     }
     contents = {name: files.json_bytes(value) for name, value in values.items()}

@@ -19,6 +19,7 @@ KINDS = {
     "all": {"projection_size": 9, "normalize": True},
 }
 TASK = {"max_seq_length": 12}
+ABOUT = "config_sentence_transformers.json"
 
 
 @pytest.fixture
@@ -106,6 +107,8 @@ def test_a_cross_encoder_of_the_real_library_ranks_alike(tiny_pretrained, tmp_pa
         ("modules.json", lambda v: v[2].update(type="a.LSTM"), "Pooling, LSTM, Normalize"),
         ("1_Pooling/config.json", lambda v: v.update(pooling_mode="lasttoken"), "got lasttoken"),
         ("2_Dense/config.json", lambda v: v.update(activation_function="ReLU"), "is 'ReLU'"),
+        (ABOUT, lambda v: v.update(prompts={"q": "q: "}, default_prompt_name="q"), "_name is 'q'"),
+        (ABOUT, lambda v: v.update(truncate_dim=4), "_transformers.json: truncate_dim is 4,"),
     ],
 )
 def test_what_is_not_computed_here_is_rejected_by_name(folder_of, name, change, message):
@@ -115,3 +118,13 @@ def test_what_is_not_computed_here_is_rejected_by_name(folder_of, name, change, 
     (folder / name).write_text(json.dumps(values))
     with pytest.raises(UserError, match=message):
         read_weights(folder)
+
+
+def test_texts_may_be_lower_cased_before_a_cased_tokenizer(folder_of):
+    folder = folder_of("mean")
+    for name, is_lower in (("sentence_bert_config", True), ("tokenizer_config", False)):
+        values = json.loads((folder / f"{name}.json").read_text()) | {"do_lower_case": is_lower}
+        (folder / f"{name}.json").write_text(json.dumps(values))
+    assert read_weights(folder).cleaning == {"do_lower_case": True, "keep_accents": False}
+    (folder / "spiece.model").rename(folder / "vocab.txt")
+    assert read_weights(folder).cleaning == {"do_lower_case": True, "keep_accents": True}
