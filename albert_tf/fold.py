@@ -102,14 +102,13 @@ def main(settings: FoldSettings) -> None:
     folded, explained = folding.fold(
         weights, config, layers_from=settings.layers_from, frequencies=frequencies
     )
-    model, report = pretrained.build_model(folded)
+    model, _ = pretrained.build_model(folded)
     pretrained.save_pretrained(
         model,
         settings.output_dir,
         "hf",
         tokenizer or "",
         task=predictors.recorded_settings(weights),
-        untrained=report.initialized,
     )
     print(_table(weights, folded, explained))
     if tokenizer:

@@ -8,6 +8,7 @@ import dataclasses
 import os
 from collections.abc import Collection, Mapping
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import safetensors
@@ -34,6 +35,8 @@ from albert_tf.model import heads
 from albert_tf.text.tokenizer import Tokenizer
 
 FORMATS = ("hf", "tf1")  # of `save_pretrained`
+# The initial values of each model's variables for which its files have none, by released names.
+_INITIAL: WeakKeyDictionary[heads.ModelWithHead, dict[str, np.ndarray]] = WeakKeyDictionary()
 
 
 def load_pretrained(
@@ -90,7 +93,17 @@ def build_model(weights: Weights, *, dtype=None) -> tuple[heads.ModelWithHead, L
     if missing and weights.model_class != heads.AlbertForPreTraining.__name__:
         reason = f"by its configuration, but has no values for its head, {missing[0]} the first"
         raise UserError(f"{weights.source}: is {weights.model_class} {reason}")
+    variables = model.named_variables()
+    _INITIAL[model] = {name: variables[name].numpy() for name in report.initialized}
     return model, report
+
+
+def _untrained(model: heads.ModelWithHead) -> set[str]:
+    """The names of variables of a pooler or a head that got no values, and have none by training since."""
+    variables, initial = model.named_variables(), _INITIAL.get(model, {})
+    changed = [name for name in initial if not np.array_equal(variables[name], initial[name])]
+    trained = tuple("/".join(name.split("/")[:2]) for name in changed)
+    return {name for name in initial if not name.startswith(trained)}
 
 
 def read_weights(path: files.AnyPath, num_hidden_layers: int | None = None) -> Weights:
@@ -175,7 +188,8 @@ def save_pretrained(
         (albert_config.json, model.ckpt-best.*).
       spm_model_file: SentencePiece model or WordPiece vocabulary to copy into the folder, or its tokenizer; "" if there
         is none.
-      untrained: released names of variables without trained values (`LoadReport.initialized`); they are not written.
+      untrained: released names of variables without trained values; they are not written, and neither are those that
+        `load_pretrained` found no values for, if they have not changed.
       card: facts for the model card (`README.md`) of the Hugging Face layout: tables by title.
       cleaning: `do_lower_case` (default True) and `keep_accents` (default False) of the model's text; a tokenizer has
         its own values for these.
@@ -195,7 +209,7 @@ def save_pretrained(
     elif tokenizer:
         tokenizer = Tokenizer.from_file(tokenizer, **cleaning)
     settings: dict[str, Any] = {"tokenizer": tokenizer, "cleaning": cleaning}
-    settings["untrained"] = untrained
+    settings["untrained"] = {*untrained, *_untrained(model)}
     try:
         if format == "hf":
             text = model_card.model_card(model, folder, card or {})

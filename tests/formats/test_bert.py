@@ -139,7 +139,7 @@ def test_other_architectures_are_rejected(folder, values, reason):
         pretrained.read_weights(folder)
 
 
-def _write_json(folder, **changes):
+def _write_json(folder):
     tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "rain", "##s", "it"]
     values = {
         "normalizer": {"type": "BertNormalizer", "lowercase": False, "strip_accents": None},
@@ -147,7 +147,7 @@ def _write_json(folder, **changes):
         "added_tokens": [{"id": id, "content": token} for id, token in enumerate(tokens[:5])],
         "model": {"type": "WordPiece", "vocab": {token: id for id, token in enumerate(tokens)}},
     }
-    (folder / "tokenizer.json").write_text(json.dumps({**values, **changes}))
+    (folder / "tokenizer.json").write_text(json.dumps(values))
     return "\n".join(tokens)
 
 
@@ -163,29 +163,21 @@ def test_the_vocabulary_may_be_in_tokenizer_json(folder, has_txt):
 
 
 @pytest.mark.parametrize(
-    "changes",
+    ("name", "values"),
     [
-        {"normalizer": None},
-        {"normalizer": {"type": "Sequence", "normalizers": [{"type": "NFD"}]}},
-        {"pre_tokenizer": {"type": "Whitespace"}},
+        ("tokenizer.json", {"normalizer": None}),
+        ("tokenizer.json", {"normalizer": {"type": "Sequence", "normalizers": [{"type": "NFD"}]}}),
+        ("tokenizer.json", {"pre_tokenizer": {"type": "Whitespace"}}),
+        ("config.json", {"tokenizer_class": "BertJapaneseTokenizer"}),
+        ("tokenizer_config.json", {"word_tokenizer_type": "mecab"}),
     ],
 )
-def test_a_tokenizer_json_with_other_words_is_rejected(folder, changes):
-    _write_json(folder, **changes)
-    with pytest.raises(UserError, match=rf"tokenizer.json: type of its {next(iter(changes))} is"):
-        pretrained.read_weights(folder)
-
-
-@pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json"])
-@pytest.mark.parametrize(
-    "values",
-    [{"word_tokenizer_type": "mecab"}, {"tokenizer_class": "BertJapaneseTokenizer"}],
-)
-def test_japanese_tokenizers_are_rejected(folder, name, values):
+def test_tokenizers_with_other_words_are_rejected(folder, name, values):
+    _write_json(folder)
     path = folder / name
     own = json.loads(path.read_text()) if path.exists() else {}
     path.write_text(json.dumps({**own, **values}))
-    with pytest.raises(UserError, match=f"/{name}: {next(iter(values))} is .* a BertTokenizer"):
+    with pytest.raises(UserError, match=f"/{name}: .*{next(iter(values))} is .* (a Bert|a BERT)"):
         pretrained.read_weights(folder)
 
 

@@ -73,6 +73,19 @@ def test_missing_heads_are_reported_not_rejected(tmp_path):
     assert re.search(r"newly initialized +7  cls/predictions", report.describe("here"))
 
 
+@pytest.mark.parametrize("format", ["hf", "tf1"])
+def test_heads_without_values_are_saved_only_after_training(tmp_path, format):
+    source = AlbertForPreTraining(TINY, seed=1)
+    heads_of = [name for name in source.named_variables() if not name.startswith("bert/enc")]
+    untrained = [name for name in heads_of if name.startswith("cls/") or name in POOLER]
+    save_pretrained(source, tmp_path / "first", untrained=untrained)
+    model = load_pretrained(tmp_path / "first")
+    model.sentence_order_head.output_weights.assign_add(tf.ones([2, 20]))
+    save_pretrained(model, tmp_path / "second", format=format)
+    arrays = pretrained.read_weights(tmp_path / "second").arrays
+    assert set(untrained) - set(arrays) == {n for n in untrained if "seq_relationship" not in n}
+
+
 def test_a_checkpoint_is_found_by_prefix_index_and_folder(tmp_path):
     model = AlbertForPreTraining(TINY, seed=3)
     save_pretrained(model, tmp_path / "model", format="tf1")
