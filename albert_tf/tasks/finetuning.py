@@ -26,6 +26,7 @@ from albert_tf.model.heads import ModelWithHead
 from albert_tf.tasks import metrics
 from albert_tf.tasks.definition import DEFINED_IN, file_of
 from albert_tf.tasks.predictor import chosen_label
+from albert_tf.tasks.sequences import check_segments
 from albert_tf.tasks.settings import (
     FineTuningConfig,
     FineTuningRunConfig,
@@ -262,6 +263,8 @@ class FineTuningTask(Task):
             split: self.source.features(split, items, self.tokenizer)
             for split, items in self.items.items()
         }
+        for table in self.tables.values():
+            check_segments(table, self.model_config.type_vocab_size)
         data = {
             split: TableData(table, self.source.names(split), self._buckets(split, table))
             for split, table in self.tables.items()

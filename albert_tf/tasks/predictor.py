@@ -16,7 +16,7 @@ from albert_tf.core.errors import UserError, shortened
 from albert_tf.core.settings import Settings
 from albert_tf.data.feature_table import FeatureTable
 from albert_tf.data.tables import cell, is_missing
-from albert_tf.tasks.sequences import cut_report
+from albert_tf.tasks.sequences import check_segments, cut_report
 from albert_tf.text.tokenizer import Tokenizer
 
 Item = str | Mapping[str, Any]
@@ -171,6 +171,7 @@ class Predictor(abc.ABC):
 
     def outputs(self, table: FeatureTable) -> dict[str, np.ndarray]:
         """The model's outputs for every example, in the table's order; padded to the longest example."""
+        check_segments(table, self.model.config.type_vocab_size)
         for name, lengths in table.uncut_lengths.items():
             self._uncut_lengths[name].update(lengths.tolist())
         limit = max(int(table.lengths.max()), self.task_settings["max_seq_length"])

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from albert_tf.core.errors import UserError
 from albert_tf.data.feature_table import FeatureTable
 from albert_tf.text.tokenizer import Tokenizer
 
@@ -19,6 +20,13 @@ def cut_report(lengths: np.ndarray, name: str, limit: int, texts: str = "texts")
     most = int(np.percentile(lengths, 95, method="inverted_cdf"))
     share = f"{cut:,} of them ({100 * cut / total:.0f} %)" if cut else "none of them"
     return f"{total:,} {texts}, {share} cut at --{name}={limit}; 95 % have at most {most:,} tokens"
+
+
+def check_segments(table: FeatureTable, type_vocab_size: int) -> None:
+    """Checks that the model has an embedding for the segment of every token."""
+    if np.max(table.sequences.get("segment_ids", 0), initial=0) >= type_vocab_size:
+        known = f"expected one text (type_vocab_size is {type_vocab_size} in its config.json)"
+        raise UserError(f"the model cannot read two texts in one sequence; {known}")
 
 
 def pack_pairs(

@@ -251,6 +251,20 @@ def test_a_bert_is_converted_and_stays_one(bert, tmp_path):
     assert predictors[1].predict(["\t".join(TEXTS[:2])])[0].keys() == {"is_next"}
 
 
+def test_two_texts_are_rejected_by_a_model_of_one_segment(bert, task_flags, tmp_path):
+    model = AlbertForPreTraining(pretrained.load_pretrained(bert).config.replace(type_vocab_size=1))
+    save_pretrained(model, tmp_path / "one", spm_model_file=bert / "vocab.txt")
+    predictor = load_predictor(tmp_path / "one")
+    predictor.embed(TEXTS)
+    runner, flags = task_flags["squad1.1"]
+    with pytest.raises(UserError, match=r"two texts .*\(type_vocab_size is 1 "):
+        predictor.predict(["\t".join(TEXTS[:2])])
+    with pytest.raises(UserError, match=r"two texts .*\(type_vocab_size is 1 "):
+        fine_tune_here(
+            runner, *flags, f"--init_checkpoint={tmp_path / 'one'}", f"--output_dir={tmp_path}"
+        )
+
+
 def test_a_bert_is_fine_tuned(bert, task_flags, tmp_path):
     runner, flags = task_flags["squad1.1"]
     changes = [f"--init_checkpoint={bert}", "--num_train_steps=2", f"--output_dir={tmp_path}"]
