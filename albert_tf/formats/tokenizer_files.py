@@ -3,7 +3,8 @@
 The library's own conversion of `spiece.model` differs from the original: it turns two backquotes or apostrophes into a
 double quote, drops vowel signs of Indic scripts together with accents, and (version 5) keeps tokens such as "▁1999,".
 Therefore the steps of `tokenizer.clean_text` and of SentencePiece are written here. A WordPiece vocabulary gets the
-library's own steps, which differ only for private characters and the final sigma.
+library's own steps, which differ only for private characters and the final sigma. A `tokenizer.json` of others makes
+words of more than 100 characters unknown; here they are unknown from 201 characters, as in the original.
 """
 
 import base64
