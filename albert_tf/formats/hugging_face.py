@@ -123,6 +123,7 @@ def read(folder: str) -> Weights:
     """
     path = os.path.join(folder, CONFIG)
     values = files.read_json(path)
+    _check_words(values, path)
     known = {"model_type": ("albert", bert.MODEL_TYPE), "position_embedding_type": ("absolute",)}
     for key, expected in known.items():
         if (value := values.get(key, expected[0])) not in expected:
@@ -134,16 +135,16 @@ def read(folder: str) -> Weights:
     check_complete(values, path)
     config = AlbertConfig.from_dict(values, source=path, is_of_transformers=True)
     own = values.get(OWN_SECTION, {})
-    architecture = (values.get("architectures") or [""])[0]
-    if is_bert and isinstance(architecture, str):
-        architecture = re.sub("^Bert", "Albert", architecture)
-    model_class = _class_of(architecture, own, path)
+    architecture = given = (values.get("architectures") or [""])[0]
+    if is_bert and isinstance(given, str):
+        architecture = re.sub("^Bert", "Albert", given)
+    model_class = _class_of(architecture, own, path, "Bert" if is_bert else "Albert")
     tensors, path = read_tensors(folder)
     tensors = bert.to_albert(tensors) if is_bert else tensors
     arrays = _released_arrays(_in_full(tensors, path), config, model_class, path)
     own_heads = [name for name in _HEAD_NAMES.values() if name in arrays]
     if model_class == heads.AlbertForPreTraining.__name__ and own_heads:
-        reason = f"a head, but {CONFIG} names no class with it ({shortened(architecture)})"
+        reason = f"a head, but {CONFIG} names no class with it ({shortened(given)})"
         hint = "name the class that was trained under architectures"
         raise UserError(f"{path}: has {own_heads[0]}, {reason}; {hint}, or remove this head")
     check_identity_projection(arrays, config, path, _PROJECTION)
@@ -156,9 +157,6 @@ def read(folder: str) -> Weights:
 
 def vocabulary_of(folder: str) -> dict[str, Any]:
     """`vocabulary`, `do_lower_case` and `keep_accents` of a folder's `Weights`."""
-    for name in (CONFIG, tokenizer_files.SETTINGS):
-        path = os.path.join(folder, name)
-        _check_words(files.read_json(path) if files.exists(path) else {}, path)
     paths = (os.path.join(folder, name) for name in VOCABULARIES)
     vocabulary, of_json = next(filter(files.exists, paths), ""), {}  # type: str, dict[str, Any]
     if not vocabulary.endswith(SentencePieceTokenizer.file_name):
@@ -166,6 +164,7 @@ def vocabulary_of(folder: str) -> dict[str, Any]:
         vocabulary = vocabulary or path
     path = os.path.join(folder, tokenizer_files.SETTINGS)
     values = of_json | (files.read_json(path) if files.exists(path) else {})
+    _check_words(values, path)
     for name in ("do_lower_case", "keep_accents", "strip_accents", "tokenize_chinese_chars"):
         if (value := values.get(name)) is not None and not isinstance(value, bool):
             raise UserError(f"{path}: {name} is {shortened(value)}, expected true or false")
@@ -202,7 +201,7 @@ def _vocabulary_in_json(path: str) -> tuple[str, dict[str, Any]]:
     }
 
 
-def _class_of(architecture: Any, own: Mapping, path: str) -> str:
+def _class_of(architecture: Any, own: Mapping, path: str, prefix: str) -> str:
     """Name of our class for an architecture; if there are several, the folder's section `albert_tf` decides."""
     ours = {name: cls.hf_architecture for name, cls in heads.MODEL_CLASSES.items()}
     name = own.get("model_class")
@@ -212,8 +211,8 @@ def _class_of(architecture: Any, own: Mapping, path: str) -> str:
     if not names and architecture not in ("", *_WITHOUT_CLASS):
         known = ", ".join([*dict.fromkeys(filter(None, ours.values())), *_WITHOUT_CLASS])
         hint = "to read only its encoder, write AlbertModel there"
-        got = f"architectures is {shortened(architecture)}"
-        raise UserError(f"{path}: {got}, expected {known}; {hint}")
+        message = f"architectures is {shortened(architecture)}, expected {known}; {hint}"
+        raise UserError(f"{path}: {message.replace('Albert', prefix)}")
     return names[0] if names else heads.AlbertForPreTraining.__name__
 
 
@@ -225,7 +224,10 @@ def read_tensors(folder: str) -> tuple[dict[str, np.ndarray], str]:
     paths = [os.path.join(folder, name) for name in WEIGHT_FILES]
     path = next(filter(files.exists, paths), "")
     if not path:
-        raise UserError(f"{folder}: expected one of {', '.join(WEIGHT_FILES)}, found none")
+        is_split = any(name.endswith(".index.json") for name in files.names_in(folder))
+        advice = 'several parts; write one with save_pretrained(folder, max_shard_size="100GB")'
+        found = advice if is_split else "none"
+        raise UserError(f"{folder}: expected one of {', '.join(WEIGHT_FILES)}, found {found}")
     return (_read_file if path.endswith(WEIGHTS) else torch_file.read)(path), path
 
 

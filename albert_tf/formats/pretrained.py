@@ -126,14 +126,14 @@ def _read(path: str) -> Weights:
     prefix = path.removesuffix(".index")
     if files.exists(prefix + ".index"):
         return _read_checkpoint(prefix)
-    has_weights = any(files.exists(f"{path}/{name}") for name in description.WEIGHT_FILES)
+    names = files.names_in(path)
+    has_weights = any(name.startswith(description.WEIGHT_FILES) for name in names)
     if has_weights or embedding_modules.recognizes(path):
         return sentence_transformers.read(path)
     if tf_hub.recognizes(path):
         return tf_hub.read(path)
     if files.is_folder(os.path.join(path, "checkpoints")):
         return run.read(path)
-    names = files.names_in(path)
     indexes = [name for name in names if name.endswith(".index")]
     if len(indexes) == 1:
         return _read_checkpoint(os.path.join(path, indexes[0].removesuffix(".index")))
@@ -188,8 +188,7 @@ def save_pretrained(
         (albert_config.json, model.ckpt-best.*).
       spm_model_file: SentencePiece model or WordPiece vocabulary to copy into the folder, or its tokenizer; "" if there
         is none.
-      untrained: released names of variables without trained values; they are not written, and neither are those that
-        `load_pretrained` found no values for, if they have not changed.
+      untrained: released names of variables without trained values; they are not written. A loaded model knows them.
       card: facts for the model card (`README.md`) of the Hugging Face layout: tables by title.
       cleaning: `do_lower_case` (default True) and `keep_accents` (default False) of the model's text; a tokenizer has
         its own values for these.
