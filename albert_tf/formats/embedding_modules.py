@@ -31,19 +31,20 @@ def about(folder: str) -> dict[str, Any]:
     prompt = (own.get("prompts") or {}).get(str(own.get("default_prompt_name")))
     unread = {"default_prompt_name": prompt, "truncate_dim": own.get("truncate_dim")}
     for name in filter(unread.get, unread):
-        reason = f"{name} is {shortened(own[name])}, which is not applied here; expected null"
-        raise UserError(f"{path}: {reason}")
+        raise UserError(
+            f"{path}: {name} is {shortened(own[name])}, which is not applied here; expected null"
+        )
     return own
 
 
 def cleaning(folder: str, own: Mapping[str, Any]) -> dict[str, Any]:
     """How text is cleaned, given how the tokenizer does it: the module Transformer may lower-case it before."""
-    is_lower = values(os.path.join(folder, SETTINGS)).get("do_lower_case")
-    if not is_lower or own.get("do_lower_case") is not False:
+    of_module = values(os.path.join(folder, SETTINGS))
+    if own.get("do_lower_case") is not False or not of_module.get("do_lower_case"):
         return dict(own)
-    # With WordPiece, the tokenizer of a cased model keeps accents.
-    has_pieces = files.exists(os.path.join(folder, "spiece.model"))
-    return {"do_lower_case": True, "keep_accents": own.get("keep_accents") if has_pieces else True}
+    # The tokenizer of a cased WordPiece model keeps accents.
+    is_wordpiece = not files.exists(os.path.join(folder, "spiece.model"))
+    return {"do_lower_case": True, "keep_accents": is_wordpiece or own.get("keep_accents")}
 
 
 def modules(folder: str) -> dict[str, str]:

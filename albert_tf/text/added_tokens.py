@@ -22,12 +22,10 @@ from albert_tf.text import wordpiece
 HIDDEN, PLAIN, SPECIAL = 0, *wordpiece.ADDED_MARKS.values()  # SentencePiece's own pieces score 0
 _MARKS = {HIDDEN: "", **{kind: mark for mark, kind in wordpiece.ADDED_MARKS.items()}}
 # What a `tokenizer.json` says about the words of BERT's tokenizer.
-_STEPS = {
-    ("normalizer", "type"): "BertNormalizer",
-    ("normalizer", "clean_text"): True,
-    ("normalizer", "handle_chinese_chars"): True,
-    ("pre_tokenizer", "type"): "BertPreTokenizer",
-    ("model", "continuing_subword_prefix"): wordpiece.CONTINUES_WORD,
+_STEPS: Mapping[str, Mapping[str, Any]] = {
+    "normalizer": {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True},
+    "pre_tokenizer": {"type": "BertPreTokenizer"},
+    "model": {"continuing_subword_prefix": wordpiece.CONTINUES_WORD},
 }
 _SPECIAL_TOKENS = ("[PAD]", "<pad>", "[UNK]", "<unk>", "[CLS]", "[SEP]", "[MASK]")
 
@@ -75,13 +73,13 @@ def content_of_json(values: Mapping[str, Any], source: str) -> bytes:
     model = values.get("model")
     if not isinstance(model, dict) or model.get("type") != "WordPiece":
         return b""
-    for (part, name), expected in _STEPS.items():
+    for part, expected in _STEPS.items():
         own = values.get(part)
-        default = None if name == "type" else expected
-        value = own.get(name, default) if isinstance(own, dict) else own
-        if value != expected:
-            found = f"{name} of its {part} is {shortened(value)}, expected {expected!r}"
-            raise UserError(f"{source}: {found}; its words differ from those of a BERT")
+        own = own if isinstance(own, dict) else {"type": own}
+        found = {name: own.get(name, usual) for name, usual in expected.items()}
+        if found != expected:
+            reason = f"{part} is {shortened(found)}, expected {expected}, that of a BERT"
+            raise UserError(f"{source}: {reason}")
     known = model.get("vocab", {})
     tokens = {id: (token, HIDDEN) for token, id in known.items()}
     added = {id: own for id, own in _of_json(values).items() if known.get(own[0], id) == id}

@@ -37,21 +37,15 @@ def wordpiece_json(folder: pathlib.Path, *, special: bool, words=WORDS) -> None:
         if id in (2, 14, 15)
     ]
     model = {"type": "WordPiece", "vocab": {token: id for id, token in enumerate(words)}}
-    steps = {
-        "normalizer": {"type": "BertNormalizer"},
-        "pre_tokenizer": {"type": "BertPreTokenizer"},
-    }
-    content = json.dumps({"added_tokens": added, "model": model, **steps})
+    usual = {"normalizer": {}, "pre_tokenizer": {}}
+    content = json.dumps({"added_tokens": added, "model": model, **usual})
     (folder / "tokenizer.json").write_text(content)
 
 
 def wordpiece_txt(folder: pathlib.Path, words=WORDS) -> None:
     (folder / "vocab.txt").write_text("\n".join(words))
-    tokens = {
-        14: {"content": "[E1]", "special": True},
-        15: {"content": "[/E1]", "special": True},
-        2: {"content": "[CLS]", "special": True},
-    }
+    names = {14: "[E1]", 15: "[/E1]", 2: "[CLS]"}
+    tokens = {id: {"content": name, "special": True} for id, name in names.items()}
     (folder / "tokenizer_config.json").write_text(json.dumps({"added_tokens_decoder": tokens}))
 
 
@@ -60,11 +54,9 @@ ALL_WORDS = [*WORDS, "[E1]", "[/E1]"]
 
 
 def only_names(folder: pathlib.Path) -> None:
-    (folder / "vocab.txt").write_text("\n".join(ALL_WORDS))
-    names = ["[E1]", {"content": "[/E1]"}, "[SEP]", "[other]"]
-    (folder / "special_tokens_map.json").write_text(
-        json.dumps({"additional_special_tokens": names})
-    )
+    wordpiece_txt(folder, ALL_WORDS)
+    names = '{"extra_special_tokens": ["[E1]", {"content": "[/E1]"}, "[SEP]", "[other]"]}'
+    (folder / "tokenizer_config.json").write_text(names)
 
 
 def pieces(folder: pathlib.Path) -> None:
@@ -105,25 +97,16 @@ def test_added_tokens_have_the_ids_of_transformers(tmp_path, make, file, expecte
         assert text[first:last] in ("[E1]", "")
 
 
-def test_an_added_token_with_a_gap_before_its_id_is_an_error(tmp_path):
+def test_added_tokens_with_other_ids_are_an_error(tmp_path):
     sentencepiece(tmp_path)
-    (tmp_path / "added_tokens.json").write_text('{"[E1]": 6001}')
-    with pytest.raises(UserError, match="have the ids 6001; expected 6,000"):
-        Tokenizer.from_file(tmp_path / "spiece.model")
-
-
-def test_added_tokens_with_the_ids_of_others_are_an_error(tmp_path):
-    wordpiece_txt(tmp_path, [*WORDS, "[unused1]"])
-    with pytest.raises(UserError, match=r"_config.json: .* '\[E1\]' has the id 14, expected 15"):
-        Tokenizer.from_file(tmp_path / "vocab.txt")
-
-
-def test_user_defined_pieces_stay_those_of_sentencepiece(tmp_path):
-    """Folders that transformers wrote list all of them as added."""
-    sentencepiece(tmp_path)
-    (tmp_path / "added_tokens.json").write_text('{"(": 5, "<unk>": 1}')
-    plain = Tokenizer.from_file(MODEL / "spiece.model")
-    assert Tokenizer.from_file(tmp_path / "spiece.model").content == plain.content
+    path, file = tmp_path / "added_tokens.json", tmp_path / "spiece.model"
+    errors = {6001: "have the ids 6001; expected 6,000", 14: "'.E1.' has the id 14, expected 6000"}
+    for id, message in errors.items():
+        path.write_text(json.dumps({"[E1]": id}))
+        with pytest.raises(UserError, match=message):
+            Tokenizer.from_file(file)
+    path.write_text('{"(": 5, "<unk>": 1}')  # transformers lists user-defined pieces, too
+    assert Tokenizer.from_file(file).content == file.read_bytes()
 
 
 def test_a_vocabulary_with_counts_has_no_added_tokens(tmp_path):
