@@ -257,13 +257,14 @@ def sync(path: str) -> None:
 
 
 def _on(path: str, function: Callable[[Any], Any]) -> Any:
-    """Calls `function` with the file system of the path; errors of a remote one become OSErrors."""
+    """Calls `function` with the file system of the path; errors of a remote one become FileNotFoundErrors or lines."""
     if "://" not in path:
         return function(_LOCAL)
     import tensorflow as tf
 
     try:
         return function(tf.io.gfile)
+    except tf.errors.NotFoundError as error:
+        raise FileNotFoundError(errno.ENOENT, first_line(error)) from error
     except tf.errors.OpError as error:
-        is_missing = isinstance(error, tf.errors.NotFoundError)
-        raise OSError(errno.ENOENT if is_missing else errno.EIO, first_line(error)) from error
+        raise UserError(f"{path}: {first_line(error)}") from None

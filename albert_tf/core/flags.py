@@ -1,7 +1,6 @@
 """Command lines: settings classes -> absl flags (imported here alone) -> settings, and one line for a user error."""
 
 import dataclasses
-import errno
 import functools
 import glob
 import os
@@ -66,8 +65,9 @@ def run(
         sys.stdout.flush()
     except UserError as error:
         _exit_with(error, INPUT_ERROR)
-    except OSError as error:
-        _exit_after(error)
+    except BrokenPipeError:
+        _discard_output()
+        _exit_with("standard output was closed", INPUT_ERROR)
     except KeyboardInterrupt as error:
         _print_error(str(error) or "interrupted")
         sys.stdout.flush()
@@ -199,16 +199,6 @@ def _interrupt(number: int, _frame: object) -> None:
 def _discard_output() -> None:
     """Discards buffered text for a reader that has ended, about which Python would print an error when it ends."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _exit_after(error: OSError) -> NoReturn:
-    """Ends after a closed pipe, or after a disk or a remote file system that does not answer."""
-    if isinstance(error, BrokenPipeError):
-        _discard_output()
-        _exit_with("standard output was closed", INPUT_ERROR)
-    if error.errno != errno.EIO:
-        raise error
-    _exit_with(error, INPUT_ERROR)
 
 
 def _exit_with(message: object, status: int) -> NoReturn:

@@ -57,7 +57,7 @@ def _read_modules(folder: str) -> Weights:
         config=config.replace(foreign={**config.foreign, "sentence_embedding": how}),
         arrays=arrays,
         model_class=AlbertForEmbedding.__name__,
-        task_settings=task,
+        task_settings={**weights.task_settings, **task},
     )
 
 

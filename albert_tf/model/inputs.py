@@ -11,14 +11,9 @@ from albert_tf.model.config import AlbertConfig, shortened
 _SHAPED_AS_IDS = ("input_mask", "segment_ids", "position_ids", "example_numbers")
 # Names of inputs in transformers, keras-hub and the TF Model Garden, and ours of the same meaning.
 _FOREIGN_INPUTS = {
-    "token_ids": "input_ids",
-    "input_word_ids": "input_ids",
-    "word_ids": "input_ids",
-    "attention_mask": "input_mask",
-    "padding_mask": "input_mask",
-    "token_type_ids": "segment_ids",
-    "input_type_ids": "segment_ids",
-    "type_ids": "segment_ids",
+    **dict.fromkeys(("token_ids", "input_word_ids", "word_ids"), "input_ids"),
+    **dict.fromkeys(("attention_mask", "padding_mask"), "input_mask"),
+    **dict.fromkeys(("token_type_ids", "input_type_ids", "type_ids"), "segment_ids"),
     "mask_positions": "masked_lm_positions",
 }
 

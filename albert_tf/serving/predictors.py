@@ -121,12 +121,10 @@ def tokenizer_of(
 def recorded_settings(weights: Weights) -> Mapping[str, Any]:
     """The settings of the task for which a model was fine-tuned; for a run's checkpoint, from the run's config.json."""
     known = description.describe(weights.source)
-    # Modules of sentence-transformers beside an embedder, which are read first, do not have all of its settings.
-    if not known.task_name or (weights.task_settings and known.task_name != "embedding"):
+    if weights.task_settings or not known.task_name:
         return weights.task_settings
     settings = definition_of(weights).settings.of_model(known.settings)
-    own = {name: value for name, value in settings.items() if name not in TextSettings.names()}
-    return {**own, **weights.task_settings}
+    return {name: value for name, value in settings.items() if name not in TextSettings.names()}
 
 
 def task_settings_of(weights: Weights, max_seq_length: int | None = None) -> dict[str, Any]:

@@ -152,12 +152,9 @@ class DistillationTask(Task):
             if not any(name.startswith(_MASKED_LM_HEAD) for name in self._weights.arrays):
                 gamma_E = model.masked_lm_head.layer_norm.gamma
                 gamma_E.assign(tf.zeros_like(gamma_E))
-            model.masks = functools.partial(
-                random_masks.masked,
-                mask_id=self._tokenizer.mask_id,
-                vocab_size=self.model_config.vocab_size,
-                longest=self.config.max_seq_length,
-            )
+            sizes = {"mask_id": self._tokenizer.mask_id, "longest": self.config.max_seq_length}
+            sizes["vocab_size"] = self.model_config.vocab_size
+            model.masks = functools.partial(random_masks.masked, **sizes)
         teacher, _ = pretrained.build_model(self._teacher, dtype=self.config.teacher_precision)
         width, wanted = self.model_config.hidden_size, teacher.config.hidden_size
         model.to_teacher = None

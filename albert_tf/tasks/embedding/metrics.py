@@ -54,9 +54,7 @@ def triplet_accuracy(vectors: np.ndarray) -> float:
     return float(np.mean(cosines(anchors, positives) > cosines(anchors, negatives)))
 
 
-def retrieval(
-    found: Sequence[np.ndarray] | np.ndarray, relevant: Sequence[Collection[int]]
-) -> dict[str, float]:
+def retrieval(found: Sequence, relevant: Sequence[Collection[int]]) -> dict[str, float]:
     """Recall, mean reciprocal rank and nDCG of search results, averaged over the queries.
 
     For each query, `found` are the rows that were found, the best first, int [at least 10 if there are as many],
