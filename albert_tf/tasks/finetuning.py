@@ -96,13 +96,14 @@ class FineTuningTask(Task):
         return model_of({**self.config.to_dict(), **self.run.to_dict()})
 
     def _has_head(self) -> bool:
-        """Whether the weights have a head of this task."""
+        """Whether the weights have a head of this task; a classifier of transformers names its labels alone."""
         weights = self._weights
         if not weights or weights.model_class != self.model_class.__name__:
             return False
-        is_multi_label = weights.config.is_multi_label
-        is_same_kind = is_multi_label == self.source.is_multi_label
-        return is_same_kind and weights.config.foreign.get("finetuning_task") == self.task_name
+        foreign = weights.config.foreign
+        task_name = foreign.get("finetuning_task", self.task_name if "id2label" in foreign else "")
+        is_same_kind = weights.config.is_multi_label == self.source.is_multi_label
+        return is_same_kind and task_name == self.task_name
 
     def _load_vocabulary(self, origin: str) -> Tokenizer:
         config = self.config

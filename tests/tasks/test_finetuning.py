@@ -179,6 +179,17 @@ def test_a_run_is_evaluated_with_its_own_file_alone(finished, task_files, tmp_pa
         evaluate_here(run.runner, *flags)
 
 
+def test_a_classifier_of_transformers_keeps_its_head(finished, tmp_path):
+    run = finished("tsv")
+    model = shutil.copytree(run.folder / "model", tmp_path / "model")
+    config = json.loads((model / "config.json").read_text())
+    others = {key: config[key] for key in config if key not in ("finetuning_task", "albert_tf")}
+    (model / "config.json").write_text(json.dumps(others))
+    flags = [*run.flags, f"--init_checkpoint={model}", "--do_train=false", "--do_predict=false"]
+    found = evaluate_here(run.runner, *flags, f"--output_dir={tmp_path / 'run'}")
+    assert found["eval"] == pytest.approx(run.results["eval"], rel=1e-4)
+
+
 def test_a_model_folder_answers_with_the_threshold_of_its_run(finished, task_files, tmp_path):
     run = finished("squad2.0")
     model = shutil.copytree(run.folder / "model", tmp_path / "model")
