@@ -77,7 +77,7 @@ def _describe(path: str) -> Description:
     if found.task_name or not embedding_modules.recognizes(folder):
         return found
     of_modules = embedding_modules.settings(folder, found.max_position_embeddings or 0)
-    of_text = embedding_modules.cleaning(folder, of_text)
+    of_modules |= embedding_modules.cleaning(folder, of_text)
     return found._replace(task_name="embedding", settings={**of_text, **of_modules})
 
 

@@ -31,17 +31,15 @@ def about(folder: str) -> dict[str, Any]:
     prompt = (own.get("prompts") or {}).get(str(own.get("default_prompt_name")))
     unread = {"default_prompt_name": prompt, "truncate_dim": own.get("truncate_dim")}
     for name in filter(unread.get, unread):
-        raise UserError(
-            f"{path}: {name} is {shortened(own[name])}, which is not applied here; expected null"
-        )
+        raise UserError(f"{path}: {name}={shortened(own[name])} is not applied; expected null")
     return own
 
 
 def cleaning(folder: str, own: Mapping[str, Any]) -> dict[str, Any]:
-    """How text is cleaned, given how the tokenizer does it: the module Transformer may lower-case it before."""
+    """How text is cleaned in another way than a cased tokenizer does it: the module Transformer may lower-case it."""
     of_module = values(os.path.join(folder, SETTINGS))
     if own.get("do_lower_case") is not False or not of_module.get("do_lower_case"):
-        return dict(own)
+        return {}
     # The tokenizer of a cased WordPiece model keeps accents.
     is_wordpiece = not files.exists(os.path.join(folder, "spiece.model"))
     return {"do_lower_case": True, "keep_accents": is_wordpiece or own.get("keep_accents")}

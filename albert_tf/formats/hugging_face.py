@@ -184,9 +184,8 @@ def _check_words(values: Mapping[str, Any], path: str) -> None:
     known = {"word_tokenizer_type": "basic", "subword_tokenizer_type": "wordpiece"}
     others = [name for name, value in known.items() if values.get(name, value) != value]
     others += ["tokenizer_class"] * (values.get("tokenizer_class") == "BertJapaneseTokenizer")
-    if others:
-        found = f"{others[0]} is {shortened(values[others[0]])}"
-        raise UserError(f"{path}: {found}, which is not read here; expected a BertTokenizer")
+    for name in others:
+        raise UserError(f"{path}: {name} is {shortened(values[name])}; expected a BertTokenizer")
 
 
 def _vocabulary_in_json(path: str) -> tuple[str, dict[str, Any]]:
@@ -194,11 +193,8 @@ def _vocabulary_in_json(path: str) -> tuple[str, dict[str, Any]]:
     values = files.read_json(path) if files.exists(path) else {}
     if not added_tokens.content_of_json(values, path):
         return "", {}
-    steps = values["normalizer"]
-    return path, {
-        "do_lower_case": steps.get("lowercase"),
-        "strip_accents": steps.get("strip_accents"),
-    }
+    names = {"do_lower_case": "lowercase", "strip_accents": "strip_accents"}
+    return path, {name: values["normalizer"].get(own) for name, own in names.items()}
 
 
 def _class_of(architecture: Any, own: Mapping, path: str, prefix: str) -> str:

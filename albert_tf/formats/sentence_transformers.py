@@ -49,10 +49,9 @@ def _read_modules(folder: str) -> Weights:
         size = len(projection[f"{_PROJECTION}bias"])
         how |= {"projection_size": size, "projection_activation": activation}
         task["projection_size"] = size
-    text = {name: getattr(weights, name) for name in weights.cleaning}
     return dataclasses.replace(
         weights,
-        **embedding_modules.cleaning(places["Transformer"], text),
+        **embedding_modules.cleaning(places["Transformer"], vars(weights)),
         source=folder,
         config=config.replace(foreign={**config.foreign, "sentence_embedding": how}),
         arrays=arrays,

@@ -25,8 +25,8 @@ def cut_report(lengths: np.ndarray, name: str, limit: int, texts: str = "texts")
 def check_segments(table: FeatureTable, type_vocab_size: int) -> None:
     """Checks that the model has an embedding for the segment of every token."""
     if np.max(table.sequences.get("segment_ids", 0), initial=0) >= type_vocab_size:
-        reason = f"a model with type_vocab_size {type_vocab_size} in its config.json"
-        raise UserError(f"two texts in a sequence cannot be read by {reason}; expected one text")
+        expected = f"expected one text: the model's type_vocab_size is {type_vocab_size}"
+        raise UserError(f"two texts in a sequence cannot be read; {expected}")
 
 
 def pack_pairs(

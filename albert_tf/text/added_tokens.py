@@ -54,14 +54,12 @@ def _named(values: Mapping[str, Any], ids: Mapping[str, int]) -> dict[int, tuple
 
 
 _FILES: Mapping[str, Callable[[Any, Mapping[str, int]], dict[int, tuple[str, int]]]] = {
-    "added_tokens.json": lambda values, ids: {
-        id: _token(token, PLAIN) for token, id in values.items()
-    },
+    "added_tokens.json": lambda values, _: {id: _token(t, PLAIN) for t, id in values.items()},
     "special_tokens_map.json": _named,
     "tokenizer_config.json": lambda values, ids: (
         _named(values, ids) | _of_list(values.get("added_tokens_decoder", {}).items())
     ),
-    "tokenizer.json": lambda values, ids: _of_json(values),
+    "tokenizer.json": lambda values, _: _of_json(values),
 }
 
 
@@ -74,19 +72,16 @@ def content_of_json(values: Mapping[str, Any], source: str) -> bytes:
     if not isinstance(model, dict) or model.get("type") != "WordPiece":
         return b""
     for part, expected in _STEPS.items():
-        own = values.get(part)
-        own = own if isinstance(own, dict) else {"type": own}
-        found = {name: own.get(name, usual) for name, usual in expected.items()}
-        if found != expected:
-            reason = f"{part} is {shortened(found)}, expected {expected}, that of a BERT"
-            raise UserError(f"{source}: {reason}")
+        own = own if isinstance(own := values.get(part), dict) else {"type": own}
+        found = {k: own[k] for k, usual in expected.items() if own.get(k, usual) != usual}
+        if found:
+            raise UserError(f"{source}: {part} has {shortened(found)}, expected BERT's {expected}")
     known = model.get("vocab", {})
     tokens = {id: (token, HIDDEN) for token, id in known.items()}
     added = {id: own for id, own in _of_json(values).items() if known.get(own[0], id) == id}
     lines = sorted((tokens | added).items())
-    if [id for id, _ in lines] != [*range(len(lines))] or any(
-        "\n" in token for _, (token, _) in lines
-    ):
+    has_breaks = any("\n" in token for _, (token, _) in lines)
+    if has_breaks or [id for id, _ in lines] != [*range(len(lines))]:
         raise UserError(f"{source}: expected tokens with the ids 0, 1, 2 and so on")
     return "".join(_line(token, kind) for _, (token, kind) in lines).encode()
 
@@ -114,13 +109,11 @@ def with_added_tokens(content: bytes, folder: str, vocabulary: Sequence[str]) ->
             tokens |= own
             for id, (token, kind) in own.items():
                 if kind and ids.setdefault(token, max(id, first)) != id:
-                    expected = f"expected {ids[token]} in this vocabulary"
+                    expected = f"expected {ids[token]}"
                     raise UserError(f"{path}: added token {token!r} has the id {id}, {expected}")
     added = dict(sorted((id, token) for id, token in tokens.items() if id >= first))
     if list(added) != [*range(first, first + len(added))]:
-        raise UserError(
-            f"{folder}: added tokens have the ids {', '.join(map(str, added))}; expected {first:,} and those after it"
-        )
+        raise UserError(f"{folder}: added tokens have the ids {[*added]}, expected {first:,} first")
     known = {token: kind for id, (token, kind) in tokens.items() if kind and id < first}
     return _marked(content, known, list(added.values())) if known or added else content
 

@@ -177,7 +177,7 @@ def test_the_vocabulary_may_be_in_tokenizer_json(folder):
 )
 def test_tokenizers_with_other_words_are_rejected(folder, name, values):
     (folder / name).write_text(json.dumps({**_TOKENIZER, **values}))
-    with pytest.raises(UserError, match=f"/{name}: {next(iter(values))} is .* expected "):
+    with pytest.raises(UserError, match=f"/{name}: {next(iter(values))} (is|has) .* expected "):
         pretrained.read_weights(folder)
 
 
@@ -256,7 +256,7 @@ def test_two_texts_are_rejected_by_a_model_of_one_segment(bert, task_flags, tmp_
     save_pretrained(model, tmp_path / "one", spm_model_file=bert / "vocab.txt")
     runner, flags = task_flags["squad1.1"]
     flags = [*flags, f"--init_checkpoint={tmp_path / 'one'}", f"--output_dir={tmp_path}"]
-    with pytest.raises(UserError, match=(message := "two texts .* type_vocab_size 1 ")):
+    with pytest.raises(UserError, match=(message := "two texts .* type_vocab_size is 1")):
         load_predictor(tmp_path / "one").predict(["\t".join(TEXTS[:2])])
     with pytest.raises(UserError, match=message):
         fine_tune_here(runner, *flags)

@@ -81,8 +81,8 @@ def test_heads_without_values_are_saved_only_after_training(tmp_path, format):
     model = load_pretrained(tmp_path / "first")
     model.sentence_order_head.output_weights.assign_add(tf.ones([2, 20]))
     save_pretrained(model, tmp_path / "second", format=format)
-    arrays = pretrained.read_weights(tmp_path / "second").arrays
-    assert set(untrained) - set(arrays) == {n for n in untrained if "seq_relationship" not in n}
+    kept = pretrained.read_weights(tmp_path / "second").arrays.keys() & {*untrained}
+    assert kept == {n for n in untrained if "seq_relationship" in n} != set()
 
 
 def test_a_checkpoint_is_found_by_prefix_index_and_folder(tmp_path):

@@ -107,8 +107,8 @@ def test_a_cross_encoder_of_the_real_library_ranks_alike(tiny_pretrained, tmp_pa
         ("modules.json", lambda v: v[2].update(type="a.LSTM"), "Pooling, LSTM, Normalize"),
         ("1_Pooling/config.json", lambda v: v.update(pooling_mode="lasttoken"), "got lasttoken"),
         ("2_Dense/config.json", lambda v: v.update(activation_function="ReLU"), "is 'ReLU'"),
-        (ABOUT, lambda v: v.update(prompts={"q": "q: "}, default_prompt_name="q"), "_name is 'q'"),
-        (ABOUT, lambda v: v.update(truncate_dim=4), "_transformers.json: truncate_dim is 4,"),
+        (ABOUT, lambda v: v.update(prompts={"q": "q: "}, default_prompt_name="q"), "_name='q'"),
+        (ABOUT, lambda v: v.update(truncate_dim=4), "_transformers.json: truncate_dim=4 is not"),
     ],
 )
 def test_what_is_not_computed_here_is_rejected_by_name(folder_of, name, change, message):

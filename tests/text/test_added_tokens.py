@@ -14,6 +14,7 @@ WORDS = [
     *("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "function"),
     *("##s", "[", "]", "e", "##1", ",", "a"),
 ]
+ALL_WORDS = [*WORDS, "[E1]", "[/E1]"]  # former unused rows, or those of a trained tokenizer
 # The ids that transformers 5.24 gives, without [CLS] and [SEP]: "[E1]" is 6000, and in WordPiece 14.
 SENTENCEPIECE = {
     "the [E1] function [/E1] returns": [14, 13, 6000, 41, 13, 6001, 58],
@@ -33,13 +34,12 @@ def sentencepiece(folder: pathlib.Path) -> None:
 def wordpiece_json(folder: pathlib.Path, *, special: bool, words=WORDS) -> None:
     added = [
         {"id": id, "content": token, "special": special, "normalized": not special}
-        for id, token in enumerate([*WORDS, "[E1]", "[/E1]"])
+        for id, token in enumerate(ALL_WORDS)
         if id in (2, 14, 15)
     ]
     model = {"type": "WordPiece", "vocab": {token: id for id, token in enumerate(words)}}
-    usual = {"normalizer": {}, "pre_tokenizer": {}}
-    content = json.dumps({"added_tokens": added, "model": model, **usual})
-    (folder / "tokenizer.json").write_text(content)
+    values = {"added_tokens": added, "model": model, "normalizer": {}, "pre_tokenizer": {}}
+    (folder / "tokenizer.json").write_text(json.dumps(values))
 
 
 def wordpiece_txt(folder: pathlib.Path, words=WORDS) -> None:
@@ -47,10 +47,6 @@ def wordpiece_txt(folder: pathlib.Path, words=WORDS) -> None:
     names = {14: "[E1]", 15: "[/E1]", 2: "[CLS]"}
     tokens = {id: {"content": name, "special": True} for id, name in names.items()}
     (folder / "tokenizer_config.json").write_text(json.dumps({"added_tokens_decoder": tokens}))
-
-
-# Former unused rows, or tokens of a tokenizer that was trained with them.
-ALL_WORDS = [*WORDS, "[E1]", "[/E1]"]
 
 
 def only_names(folder: pathlib.Path) -> None:
@@ -100,7 +96,7 @@ def test_added_tokens_have_the_ids_of_transformers(tmp_path, make, file, expecte
 def test_added_tokens_with_other_ids_are_an_error(tmp_path):
     sentencepiece(tmp_path)
     path, file = tmp_path / "added_tokens.json", tmp_path / "spiece.model"
-    errors = {6001: "have the ids 6001; expected 6,000", 14: "'.E1.' has the id 14, expected 6000"}
+    errors = {6001: "ids .6001., expected 6,000 first", 14: "'.E1.' has the id 14, expected 6000"}
     for id, message in errors.items():
         path.write_text(json.dumps({"[E1]": id}))
         with pytest.raises(UserError, match=message):
