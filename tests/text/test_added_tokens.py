@@ -10,10 +10,9 @@ from albert_tf import Tokenizer, UserError
 from albert_tf.formats.tokenizer_files import vocabulary_files
 
 MODEL = pathlib.Path(__file__).parents[2] / "models" / "albert-tiny-docs"
-WORDS = [
-    *("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "function"),
-    *("##s", "[", "]", "e", "##1", ",", "a"),
-]
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "function", "##s", "[", "]", "e"]
+WORDS += ["##1", ",", "a"]
+NAMES = {2: "[CLS]", 14: "[E1]", 15: "[/E1]"}
 ALL_WORDS = [*WORDS, "[E1]", "[/E1]"]  # former unused rows, or those of a trained tokenizer
 # The ids that transformers 5.24 gives, without [CLS] and [SEP]: "[E1]" is 6000, and in WordPiece 14.
 SENTENCEPIECE = {
@@ -34,8 +33,7 @@ def sentencepiece(folder: pathlib.Path) -> None:
 def wordpiece_json(folder: pathlib.Path, *, special: bool, words=WORDS) -> None:
     added = [
         {"id": id, "content": token, "special": special, "normalized": not special}
-        for id, token in enumerate(ALL_WORDS)
-        if id in (2, 14, 15)
+        for id, token in NAMES.items()
     ]
     model = {"type": "WordPiece", "vocab": {token: id for id, token in enumerate(words)}}
     values = {"added_tokens": added, "model": model, "normalizer": {}, "pre_tokenizer": {}}
@@ -44,8 +42,7 @@ def wordpiece_json(folder: pathlib.Path, *, special: bool, words=WORDS) -> None:
 
 def wordpiece_txt(folder: pathlib.Path, words=WORDS) -> None:
     (folder / "vocab.txt").write_text("\n".join(words))
-    names = {14: "[E1]", 15: "[/E1]", 2: "[CLS]"}
-    tokens = {id: {"content": name, "special": True} for id, name in names.items()}
+    tokens = {id: {"content": name, "special": True} for id, name in NAMES.items()}
     (folder / "tokenizer_config.json").write_text(json.dumps({"added_tokens_decoder": tokens}))
 
 
