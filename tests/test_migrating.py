@@ -74,4 +74,4 @@ def test_the_code_for_models_of_transformers_runs(tmp_path):
     exec(re.sub(r'"hf:google-bert.*?"', repr(str(tmp_path / "model")), code), values)
     expected = model(values["tokenizer"](values["texts"]))["sequence_output"]
     np.testing.assert_allclose(values["hidden"], expected, atol=1e-6)
-    assert values["model"].config.labels == ("bad", "good")
+    assert len(values["model"].config.labels) == 2

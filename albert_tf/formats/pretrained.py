@@ -137,6 +137,9 @@ def _read(path: str) -> Weights:
     indexes = [name for name in names if name.endswith(".index")]
     if len(indexes) == 1:
         return _read_checkpoint(os.path.join(path, indexes[0].removesuffix(".index")))
+    if "tf_model.h5" in names:
+        reason = "tf_model.h5 is not read; convert it with from_pretrained(folder, from_tf=True) of transformers 4"
+        raise UserError(f"{path}: {reason}")
     if any(name.endswith(".tflite") for name in names):
         raise UserError(f"{path}: {description.NOT_TFLITE}")
     if versions := [name for name in names if tf_hub.recognizes(os.path.join(path, name))]:

@@ -1,4 +1,4 @@
-"""Verdicts on claims: agrees, disagrees, or too small to say.
+"""Verdicts on claims: agrees, disagrees, or too small to judge.
 
 A difference is decided by its 95 % interval of Student's t. Two rows with the same seeds are compared by pairs of equal
 seeds, because these see the same examples in the same order; other rows by Welch's interval, which assumes nothing
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from scipy import stats
 
-AGREES, DISAGREES, TOO_SMALL, NOT_RUN = "agrees", "disagrees", "too small to say", "not run"
+AGREES, DISAGREES, TOO_SMALL, NOT_RUN = "agrees", "disagrees", "too small to judge", "not run"
 TAIL = 0.975  # of a two-sided interval of 95 %
 MAX_SEEDS = 100  # more are not asked for
 

@@ -141,9 +141,16 @@ def test_other_architectures_are_rejected(folder, values, reason):
         pretrained.read_weights(folder)
 
 
-def test_weights_in_several_files_are_rejected(folder):
-    (folder / "model.safetensors").rename(folder / "model.safetensors.index.json")
-    with pytest.raises(UserError, match="several parts; .* max_shard_size"):
+@pytest.mark.parametrize(
+    "name, advice",
+    [
+        ("model.safetensors.index.json", "several parts; .* max_shard_size"),
+        ("tf_model.h5", "from_tf=True"),
+    ],
+)
+def test_weights_in_other_files_are_rejected(folder, name, advice):
+    (folder / "model.safetensors").rename(folder / name)
+    with pytest.raises(UserError, match=advice):
         pretrained.read_weights(folder)
 
 

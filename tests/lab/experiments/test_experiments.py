@@ -144,7 +144,7 @@ def test_the_report_is_made_of_the_files(finished, micro):
             if line.startswith(f"| {experiment.rows[row].name} |")
         )
         assert accuracy in line and degrees in line
-    assert "**too small to say**" in text and "one seed" in text and "[Data](mine/micro)." in text
+    assert "**too small to judge**" in text and "one seed" in text and "[Data](mine/micro)." in text
     assert (path.parent / "mine" / "micro" / "plot.png").stat().st_size > 5000
     notes = path.parent / "mine" / "micro" / "notes.md"
     notes.write_text("Other rates were tried.\n")
