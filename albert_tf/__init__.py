@@ -24,7 +24,7 @@ import os
 import sys
 
 if sys.platform == "win32":
-    raise ImportError("albert-tf runs on Linux and macOS; on Windows, install it in WSL")
+    raise ImportError("albert-tf runs on Linux; on Windows, install it in WSL")
 
 # TensorFlow reads this when it is imported: no start-up log about missing GPUs, only errors that end the process.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

@@ -65,7 +65,7 @@ def summarized(runs: Sequence[Mapping]) -> dict:
         statistic: {name: float(function(numbers)) for name, numbers in values.items()}
         for statistic, function in statistics_of.items()
     }
-    return {**summary, "best_run": best["folder"]}
+    return {**summary, **({"best_run": best["folder"]} if names else {})}
 
 
 def table(runs: Sequence[Mapping], summary: Mapping) -> str:
