@@ -12,6 +12,7 @@ from lab.report import COLORS, new_figure, replace_parts, save
 RESULTS = pathlib.Path("docs/results")
 TEACHER, FOLDED = "minilm", "albert-minilm-l6"
 _NAMES = {"SST-2-2400": "SST-2, 2,400 examples", "QNLI": "QNLI, part", "MNLI": "MNLI, part"}
+_SETTING = ("learning_rate", "epochs", "mixed_precision")
 Runs = list[dict[str, Any]]
 
 
@@ -69,14 +70,16 @@ def table_of_sides(runs: Runs) -> list[str]:
 
 
 def table_of_models(runs: Runs, baselines: dict[str, dict]) -> list[str]:
-    """A row for each task: baselines, and what three models reach here, each in its best setting."""
+    """A row for each task: baselines, random weights, the folded model in its best setting, its teacher in the same."""
     rows = []
     for name, task in TASKS.items():
         metric, known = task.metrics[0], baselines.get(name, {})
         chosen = [
-            of_best_setting(_of(runs, task=name, model=model, side=side))
-            for side, model in (("random", FOLDED), ("here", FOLDED), ("here", TEACHER))
+            of_best_setting(_of(runs, task=name, model=FOLDED, side=side))
+            for side in ("random", "here")
         ]
+        same = {key: chosen[1][0].get(key) for key in _SETTING} if chosen[1] else {}
+        chosen.append(_of(runs, task=name, model=TEACHER, side="here", **same))
         cells = [
             f"{_median(_scores(own, metric))}; {own[0].get('epochs', task.epochs):g}" if own else ""
             for own in chosen
@@ -99,10 +102,9 @@ def table_of_models(runs: Runs, baselines: dict[str, dict]) -> list[str]:
 
 def of_best_setting(runs: Runs) -> Runs:
     """The runs of one task and model with the rate, epochs and precision that have the highest median."""
-    keys = ("learning_rate", "epochs", "mixed_precision")
     groups: dict[tuple, Runs] = {}
     for run in runs:
-        groups.setdefault(tuple(run.get(key) for key in keys), []).append(run)
+        groups.setdefault(tuple(run.get(key) for key in _SETTING), []).append(run)
     metric = TASKS[runs[0]["task"]].metrics[0] if runs else ""
     return max(groups.values(), key=lambda g: statistics.median(_scores(g, metric)), default=[])
 
