@@ -121,12 +121,14 @@ class ClassificationPredictor(PairPredictor):
 
 def better_label(labels: Sequence[str]) -> int:
     """Of one or two labels, the index of the one that says that two texts belong together."""
-    first, last = (label.lower() for label in (labels[0], labels[-1]))
-    if last in (f"not_{first}", f"not-{first}", f"not {first}"):
+    if len(labels) == 1:
         return 0
-    known = (("0", "1"), ("false", "true"), ("no", "yes"), ("label_0", "label_1"))
-    if len(labels) == 1 or (first, last) in known or first in (f"not_{last}", f"not {last}"):
-        return len(labels) - 1
+    first, last = (label.lower() for label in labels)
+    for index, (label, other) in enumerate([(first, last), (last, first)]):
+        if other in (f"not_{label}", f"not-{label}", f"not {label}"):
+            return index
+    if (first, last) in (("0", "1"), ("false", "true"), ("no", "yes"), ("label_0", "label_1")):
+        return 1
     hint = "train with the labels 0 and 1, or with --kind=regression"
     raise UserError(f"rank cannot tell which of {' and '.join(labels)} means relevant; {hint}")
 

@@ -47,7 +47,8 @@ class ClassifierConfig(OneAnswerConfig):
     metrics: str = setting(
         "",
         f"Metrics of --task_name=table, separated by commas, of {', '.join(METRICS)}; the first selects the best"
-        " checkpoint. By default accuracy and macro_f1, of scores pearson and spearman.",
+        " checkpoint; f1 is that of the second of two labels. By default accuracy and macro_f1, of scores pearson and"
+        " spearman.",
     )
     label_separator: str = setting(
         "",

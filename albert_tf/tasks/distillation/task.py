@@ -148,7 +148,7 @@ class DistillationTask(Task):
         pretrained.assign_weights(self._model_class.named_variables(model), self._weights)
         model.masks = None
         if self.config.masked_lm_weight:
-            # Trained word embeddings are long: a new head would begin with a loss that undoes the encoder's.
+            # Trained word embeddings are long: a new head would begin with a loss far above ln V.
             if not any(name.startswith(_MASKED_LM_HEAD) for name in self._weights.arrays):
                 gamma_E = model.masked_lm_head.layer_norm.gamma
                 gamma_E.assign(tf.zeros_like(gamma_E))

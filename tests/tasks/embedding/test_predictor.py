@@ -184,6 +184,7 @@ def test_the_better_of_two_labels_is_known_or_asked_for():
     assert better_label(["score"]) == 0
     assert better_label(["0", "1"]) == better_label(["not_duplicate", "duplicate"]) == 1
     assert better_label(["entailment", "not_entailment"]) == 0
+    assert better_label(["not-same", "same"]) == 1
     assert "match and unrelated" in error_of(better_label, ["match", "unrelated"])
 
 
