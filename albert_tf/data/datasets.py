@@ -15,10 +15,12 @@ from albert_tf.data import feature_table as tables
 from albert_tf.data import reading
 from albert_tf.data.feature_table import Batch, FeatureTable
 from albert_tf.data.reading import EXAMPLE_WEIGHTS
+from albert_tf.data.record_formats.packed import MAX_EXAMPLES_PER_ROW
 from albert_tf.data.record_set import RecordSet
 
 # int32 [B]: index of the example in the table; -1 pads an evaluation's last batches.
 EXAMPLE_INDEX = "example_index"
+_SHORTEST_ROW = 64  # of packed examples
 Spec = Mapping[str, tf.TensorSpec]
 
 
@@ -100,7 +102,8 @@ class RecordData(Data):
 class TableData(Data):
     """The `names` of examples in memory, padded to one of a few ascending lengths, the last of which fits all.
 
-    `by_length` says whether a training batch has examples of similar length (`feature_table.training_batches`).
+    `by_length` says whether a training batch has examples of similar length (`feature_table.training_batches`), and
+    `packed` whether they are packed into rows as long as the longest of all.
     """
 
     def __init__(
@@ -110,22 +113,34 @@ class TableData(Data):
         buckets: Sequence[int],
         *,
         by_length: bool = False,
+        packed: bool = False,
     ):
         self.table, self.num_examples, self._by_length = table, len(table), by_length
-        self._names, self._buckets = tuple(names), tuple(buckets)
+        self._names, self._buckets, self._packed = tuple(names), tuple(buckets), packed
+        self._row_length = -(-int(table.lengths.max(initial=_SHORTEST_ROW)) // 8) * 8
 
     def spec(self, batch_size: int) -> Spec:
+        if not self._packed:
+            return self._spec_of_padded(batch_size)
+        names = ["input_mask", "example_numbers", "position_ids", *self._names]
+        of_row = tf.TensorSpec([None, self._row_length], tf.int32)
+        rows = {name: of_row for name in names if name not in self.table.columns}
+        rows["first_positions"] = tf.TensorSpec([None, MAX_EXAMPLES_PER_ROW], tf.int32)
+        places = tf.TensorSpec([batch_size], tf.int32)
+        return {**self._spec_of_padded(batch_size), **rows, "example_places": places}
+
+    def _spec_of_padded(self, batch_size: int) -> Spec:
         # A sequence has length None if there are several buckets.
         length = self._buckets[0] if len(self._buckets) == 1 else None
         choices = [] if self.table.choices == 1 else [self.table.choices]
         of_sequence = tf.TensorSpec([batch_size, *choices, length], tf.int32)
-        index = tf.TensorSpec([batch_size], tf.int32)
         columns = {
             name: tf.TensorSpec([batch_size, values.shape[1]], values.dtype)
             for name, values in self.table.columns.items()
         }
         features = {name: columns.get(name, of_sequence) for name in self._names}
-        return {"input_mask": of_sequence, EXAMPLE_INDEX: index, **features}
+        own = {"input_mask": of_sequence, EXAMPLE_INDEX: tf.TensorSpec([batch_size], tf.int32)}
+        return own | features
 
     def training_dataset(self, batch_size, *, seed, first_step, context):
         values = self.table.lengths, self._buckets, batch_size, seed
@@ -133,7 +148,7 @@ class TableData(Data):
         def parts():
             batches = tables.training_batches(*values, by_length=self._by_length)
             for batch in itertools.islice(batches, first_step, None):
-                yield from self._parts(batch, context)
+                yield from self._parts(batch, context, packed=self._packed)
 
         signature = self.spec(batch_size // context.num_replicas_in_sync)
         return reading.endless(tf.data.Dataset.from_generator(parts, output_signature=signature))
@@ -144,24 +159,28 @@ class TableData(Data):
 
         def parts():
             for batch in itertools.cycle(batches):
-                for part in self._parts(batch, context):
+                for part in self._parts(batch, context, packed=False):
                     part[EXAMPLE_WEIGHTS] = (part[EXAMPLE_INDEX] >= 0).astype(np.float32)
                     yield part
 
         weights = tf.TensorSpec([device_batch], tf.float32)
-        signature = {**self.spec(device_batch), EXAMPLE_WEIGHTS: weights}
+        signature = {**self._spec_of_padded(device_batch), EXAMPLE_WEIGHTS: weights}
         return reading.endless(tf.data.Dataset.from_generator(parts, output_signature=signature))
 
     def evaluation_steps(self, batch_size: int) -> int:
         return -(-self.num_examples // batch_size)
 
     def _parts(
-        self, batch: Batch, context: tf.distribute.InputContext
+        self, batch: Batch, context: tf.distribute.InputContext, *, packed: bool
     ) -> Iterator[dict[str, np.ndarray]]:
         """For each device of this pipeline, its part of a batch."""
         pipelines = context.num_input_pipelines
         of_pipeline = np.split(batch.examples, pipelines)[context.input_pipeline_id]
         for examples in np.split(of_pipeline, context.num_replicas_in_sync // pipelines):
-            part = self.table.batch(np.maximum(examples, 0), batch.length, self._names)
+            if packed:
+                sizes = self._row_length, MAX_EXAMPLES_PER_ROW
+                part = self.table.packed_batch(examples, *sizes, self._names)
+            else:
+                part = self.table.batch(np.maximum(examples, 0), batch.length, self._names)
             part[EXAMPLE_INDEX] = examples.astype(np.int32)
             yield part

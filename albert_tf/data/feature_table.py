@@ -25,7 +25,7 @@ class FeatureTable:
     columns: Mapping[str, np.ndarray]  # name -> int32 or float32 [examples, values]
     choices: int = 1
     # Name of a setting that limits a length -> int64 [texts], the number of tokens that each text would have without
-    # the limit. It is for reports: `sha256` does not include it, and `select` drops it.
+    # the limit. It is for reports: `sha256` does not include it.
     uncut_lengths: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -47,7 +47,7 @@ class FeatureTable:
 
         Sequences are int32 [B, L], or [B, C, L] of several, with `input_mask` (1 = a token); columns [B, values].
         """
-        rows = self._rows_of(examples)
+        rows = (np.asarray(examples)[:, None] * self.choices + np.arange(self.choices)).ravel()
         starts, ends = self.row_splits[rows], self.row_splits[rows + 1]
         positions = starts[:, None] + np.arange(length)
         is_token = positions < ends[:, None]
@@ -62,23 +62,36 @@ class FeatureTable:
                 features[name] = values.astype(np.int32).reshape(shape)
         return features
 
-    def select(self, examples: np.ndarray) -> "FeatureTable":
-        """The table of some examples, in the order given."""
-        rows = self._rows_of(examples)
-        lengths = np.diff(self.row_splits)[rows]
-        row_splits = _row_splits(lengths)
-        shifts = self.row_splits[rows] - row_splits[:-1]
-        taken = np.arange(row_splits[-1]) + np.repeat(shifts, lengths)
-        return FeatureTable(
-            row_splits,
-            {name: values[taken] for name, values in self.sequences.items()},
-            {name: values[examples] for name, values in self.columns.items()},
-            self.choices,
-        )
+    def packed_batch(
+        self, examples: np.ndarray, length: int, most: int, names: Sequence[str]
+    ) -> dict[str, np.ndarray]:
+        """Features of the examples [B] with some indices, in rows of a length L, which fits each, of at most S.
 
-    def _rows_of(self, examples: np.ndarray) -> np.ndarray:
-        """Indices of the examples' sequences."""
-        return (np.asarray(examples)[:, None] * self.choices + np.arange(self.choices)).ravel()
+        Sequences are int32 [R, L], with what `AlbertEncoder.call` needs of packed rows; columns are [B, values], and
+        `example_places` [B] are row * S + place of each example. R is a multiple of 2 or B / 16: a CPU compiles each R.
+        """
+        from albert_tf.data.pretraining_examples import pack
+
+        sizes = self.row_splits[examples + 1] - self.row_splits[examples]
+        order, per_row = pack(sizes, length, most)
+        padded = self.batch(examples[order], int(sizes.max()), names)
+        example, position = np.nonzero(padded["input_mask"])
+        row = np.repeat(np.arange(len(per_row)), per_row)
+        place = np.concatenate([*map(np.arange, per_row)])
+        first = np.cumsum(sizes[order]) - sizes[order]
+        first -= np.repeat(first[place == 0], per_row)
+        num_rows = len(per_row) + -len(per_row) % max(2, len(examples) // 16)
+        tokens = {"example_numbers": place[example] + 1, "position_ids": position}
+        for name in padded.keys() - self.columns.keys():
+            tokens[name] = padded[name][example, position]
+        features = {name: self.columns[name][examples] for name in names if name in self.columns}
+        for name, values in tokens.items():
+            features[name] = np.full((num_rows, length), PADDING.get(name, 0), np.int32)
+            features[name][row[example], first[example] + position] = values
+        features["first_positions"] = np.zeros((num_rows, most), np.int32)
+        features["first_positions"][row, place] = first
+        features["example_places"] = (row * most + place)[np.argsort(order)].astype(np.int32)
+        return features
 
     @classmethod
     def from_rows(
@@ -146,11 +159,6 @@ class Batch(NamedTuple):
     length: int  # L
 
 
-def bucket_of(lengths: np.ndarray, buckets: Sequence[int]) -> np.ndarray:
-    """Index of the shortest bucket that has room for each example, int64 [examples]; buckets ascend."""
-    return np.searchsorted(np.asarray(buckets), np.asarray(lengths), side="left")
-
-
 def training_batches(
     lengths: np.ndarray,
     buckets: Sequence[int],
@@ -167,14 +175,13 @@ def training_batches(
     """
     if not len(lengths):
         raise ValueError("there are no examples to make batches of")
-    bucket = bucket_of(lengths, buckets)
+    bucket = np.searchsorted(buckets, lengths)  # the shortest with room for each example
     remaining = np.zeros(0, np.int64)
     for epoch in itertools.count():
         rng = np.random.default_rng([seed, epoch])
         waiting = np.concatenate([remaining, rng.permutation(len(lengths))])
         whole = len(waiting) // batch_size * batch_size
-        remaining = waiting[whole:]
-        chosen = waiting[:whole]
+        chosen, remaining = waiting[:whole], waiting[whole:]
         chosen = _long_to_short(chosen, bucket) if by_length else chosen
         batches = _cut(chosen, bucket, buckets, batch_size)
         yield from (batches[index] for index in rng.permutation(len(batches)))
@@ -182,7 +189,7 @@ def training_batches(
 
 def evaluation_batches(lengths: np.ndarray, buckets: Sequence[int], batch_size: int) -> list[Batch]:
     """Batches that contain every example once, from long to short; the last batch is padded with -1."""
-    bucket = bucket_of(lengths, buckets)
+    bucket = np.searchsorted(buckets, lengths)
     order = _long_to_short(np.arange(len(bucket)), bucket)
     filled = np.concatenate([order, np.full(-len(order) % batch_size, -1)])
     return _cut(filled, bucket, buckets, batch_size)
@@ -200,13 +207,6 @@ def _cut(
     rows = examples.reshape(-1, batch_size)
     longest = np.where(rows < 0, 0, bucket[rows]).max(axis=1)
     return [Batch(row, buckets[index]) for row, index in zip(rows, longest, strict=True)]
-
-
-def longest_of_batches(lengths: np.ndarray, batch_size: int) -> np.ndarray:
-    """The lengths of the longest examples of one epoch's random batches; of all examples, if they fill no batch."""
-    order = np.random.default_rng(0).permutation(lengths)
-    whole = len(order) // batch_size * batch_size
-    return order[:whole].reshape(-1, batch_size).max(axis=1) if whole else order.max(keepdims=True)
 
 
 def lengths_to_pad_to(lengths: Iterable[int], max_length: int, num_buckets: int) -> tuple[int, ...]:

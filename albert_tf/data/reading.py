@@ -23,8 +23,8 @@ _FILES_READ_TOGETHER = 16
 
 def example_weights(features: Mapping[str, tf.Tensor]) -> tf.Tensor:
     """float32 [B]: 0 for examples that only pad an evaluation's batch."""
-    ones = tf.ones(tf.shape(features["input_ids"])[:1])
-    return features.get(EXAMPLE_WEIGHTS, ones)
+    rows = features.get("example_places", features["input_ids"])  # packed: not as many as examples
+    return features.get(EXAMPLE_WEIGHTS, tf.ones(tf.shape(rows)[:1]))
 
 
 def first_batches(

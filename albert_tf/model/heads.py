@@ -413,21 +413,34 @@ _LENGTHS_ARE_MULTIPLES_OF = 32  # so that a CPU compiles its kernels for few sha
 
 
 def _outputs_of_layers(model, inputs, training: bool, seed):
-    """`model.answer` for sequences [B, L] or [B, C, L], and a list of those of `other_layers`."""
+    """`model.answer` for sequences [B, L], [B, C, L] or of packed rows [R, L], and a list of those of `other_layers`.
+
+    In packed rows (`AlbertEncoder.call`), example i is at `example_places` [B], row * S + place.
+    """
     seed, encoder, ids = training_seed(training, seed), model.encoder, inputs["input_ids"]
-    shape = [tf.shape(ids)[axis] if size is None else size for axis, size in enumerate(ids.shape)]
-    names = ("input_ids", "input_mask", "segment_ids")
-    flat = {name: tf.reshape(inputs[name], [-1, shape[-1]]) for name in names if name in inputs}
+    places_B, flat = inputs.get("example_places"), dict(inputs)
+    if places_B is None:
+        shape = [
+            tf.shape(ids)[axis] if size is None else size for axis, size in enumerate(ids.shape)
+        ]
+        names = ("input_ids", "input_mask", "segment_ids")
+        flat = {name: tf.reshape(inputs[name], [-1, shape[-1]]) for name in names if name in inputs}
     outputs = encoder(flat, training=training, seed=seed)
 
-    def answer(pooled_XD):
-        pooled = tf.reshape(pooled_XD, [*shape[:-1], pooled_XD.shape[-1]])
+    def answer(pooled):
+        width = pooled.shape[-1]
+        if places_B is None:
+            pooled = tf.reshape(pooled, [*shape[:-1], width])
+        else:
+            pooled = tf.gather(tf.reshape(pooled, [-1, width]), places_B)
         return model.answer(pooled, seed=fold_seed(seed, _HEAD_SITE))
 
     answers = answer(outputs["pooled_output"])
     if (indices_K := inputs.get("other_layers")) is not None:
-        firsts = encoder.of_layers(outputs["all_layers"], indices_K, lambda hidden: hidden[:, 0])
-        answers["other_layers"] = [answer(encoder.pooled(first_BD)) for first_BD in firsts]
+        firsts = encoder.of_layers(
+            outputs["all_layers"], indices_K, lambda hidden: first_vectors(hidden, flat)
+        )
+        answers["other_layers"] = [answer(encoder.pooled(first)) for first in firsts]
     return answers
 
 

@@ -15,7 +15,7 @@ from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings
 from albert_tf.data.answer_tables import answer_table
 from albert_tf.data.datasets import TableData
-from albert_tf.data.feature_table import FeatureTable, lengths_to_pad_to, longest_of_batches
+from albert_tf.data.feature_table import lengths_to_pad_to
 from albert_tf.data.reading import EXAMPLE_WEIGHTS, example_weights
 from albert_tf.formats import depth, pretrained
 from albert_tf.formats.tokenizer_files import vocabulary_files
@@ -56,6 +56,7 @@ class FineTuningTask(Task):
     usual_predictions_file = "predictions/predictions.tsv"
     model_class: type[ModelWithHead]
     source_class: type[Source]
+    packs = False  # whether the model and the losses take packed rows
     _weights: Any  # `Weights` of the model to start from; None without one
 
     def __init__(self, config: FineTuningConfig, run: FineTuningRunConfig):
@@ -266,22 +267,19 @@ class FineTuningTask(Task):
         }
         for table in self.tables.values():
             check_segments(table, self.model_config.type_vocab_size)
-        data = {
-            split: TableData(table, self.source.names(split), self._buckets(split, table))
-            for split, table in self.tables.items()
-        }
+        on_tpu = device.target_device() == "TPU"  # which compiles a step for each shape, in minutes
+        # Micro-batches would tear rows and labels apart.
+        packs = self.packs and not on_tpu and self.run.gradient_accumulation_steps == 1
+        data = {}
+        for split, table in self.tables.items():
+            lengths, packed = (
+                (table.lengths, self.config.max_seq_length),
+                packs and split == "train",
+            )
+            buckets = lengths_to_pad_to(*lengths, 1 if on_tpu else 4)
+            data[split] = TableData(table, self.source.names(split), buckets, packed=packed)
         self.train_data, self.eval_data = data.get("train"), data.get("eval")
         self.predict_data = data.get("predict")
-
-    def _buckets(self, split: str, table: FeatureTable) -> tuple[int, ...]:
-        """The lengths to which batches are padded.
-
-        Batches for training are random, padded to the longest text of a batch.
-        """
-        on_tpu, lengths = device.target_device() == "TPU", table.lengths
-        if split == "train":
-            lengths = longest_of_batches(lengths, self.run.train_batch_size)
-        return lengths_to_pad_to(lengths, self.config.max_seq_length, 1 if on_tpu else 4)
 
     # --- Loop ---
 

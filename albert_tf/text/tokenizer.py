@@ -421,7 +421,9 @@ class SentencePieceTokenizer(Tokenizer):
         return clean_text(text, **self.cleaning)
 
     def _is_word_start(self, token: str, rule: str) -> bool:
-        if self._processor.is_byte(self.token_to_id(token)) and is_inside_character(token):
+        is_byte = self._processor.is_byte(self.token_to_id(token))
+        # "<0xA4>" is not the first byte of a character in UTF-8.
+        if is_byte and int(token[1:-1], 16) & 0xC0 == 0x80:
             return False
         return is_word_start(token) if rule == "original" else token.startswith(MARKER)
 
@@ -481,11 +483,6 @@ class SentencePieceTokenizer(Tokenizer):
         if parts and parts[0].startswith(MARKER) and not token.startswith(MARKER):
             parts[:1] = [parts[0][1:]] if len(parts[0]) > 1 else []
         return [*parts, ","]
-
-
-def is_inside_character(byte_token: str) -> bool:
-    """Whether a byte such as "<0xA4>" is not the first one of a character in UTF-8."""
-    return int(byte_token[1:-1], 16) & 0xC0 == 0x80
 
 
 def _ends_in_digit_comma(token: str) -> bool:

@@ -102,16 +102,10 @@ class RunConfig(Settings):
     do_train: bool = setting(True, "Whether to train.", **_SAME)
     do_eval: bool = setting(True, "Whether to evaluate at the end, and during training.", **_SAME)
     train_batch_size: int = setting(
-        4096,
-        "Examples in a training step, over all devices.",
-        minimum=1,
-        maximum=_MOST_EXAMPLES,
+        4096, "Examples in a training step, over all devices.", minimum=1, maximum=_MOST_EXAMPLES
     )
     eval_batch_size: int = setting(
-        64,
-        "Examples in an evaluation step, over all devices.",
-        **_COUNT,
-        maximum=_MOST_EXAMPLES,
+        64, "Examples in an evaluation step, over all devices.", **_COUNT, maximum=_MOST_EXAMPLES
     )
     gradient_accumulation_steps: int = setting(
         1,

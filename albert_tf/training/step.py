@@ -7,7 +7,7 @@ accumulation.
 """
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,24 +29,17 @@ from albert_tf.training.task import Features, Predictions, Task
 
 
 class Trainer(orbit.StandardTrainer):
-    """The training step of a run, with its data; `make_dataset` makes other global batches than those of the task."""
+    """The training step of a run, with its data."""
 
-    def __init__(self, state: RunState, make_dataset: Callable[[], tf.data.Dataset] | None = None):
-        config = state.run_config
-
-        def dataset(context: tf.distribute.InputContext) -> tf.data.Dataset:
-            if make_dataset:
-                return make_dataset()
-            assert state.task.train_data
-            return state.task.train_data.training_dataset(
-                config.train_batch_size,
-                seed=config.seed,
-                first_step=state.first_step,
-                context=context,
-            )
-
+    def __init__(self, state: RunState):
+        config, data = state.run_config, state.task.train_data
+        assert data
+        options = {"seed": config.seed, "first_step": state.first_step}
+        make = functools.partial(data.training_dataset, config.train_batch_size, **options)
         self.strategy = state.strategy
-        super().__init__(self.strategy.distribute_datasets_from_function(dataset))
+        super().__init__(
+            self.strategy.distribute_datasets_from_function(lambda context: make(context=context))
+        )
         self.task, self.model, self.optimizer = state.task, state.model, state.optimizer
         self.global_step, self.accumulators = state.global_step, state.accumulators
         self._seed = config.seed

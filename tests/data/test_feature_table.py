@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from albert_tf.data import feature_table
-from albert_tf.data.feature_table import FeatureTable, bucket_of
+from albert_tf.data.feature_table import FeatureTable
 
 
 def small_table(choices: int = 1) -> FeatureTable:
@@ -47,6 +47,27 @@ def test_rows_become_a_table():
     assert table.columns["score"].dtype == np.float32
 
 
+def test_a_batch_is_packed():
+    names = ["input_ids", "p_mask", "score"]
+    batch = small_table().packed_batch(np.array([1, 4, 0, 2]), 6, 2, names)
+    assert {name: values.tolist() for name, values in batch.items()} == {
+        # The longest first, each into the fullest row with room; a fourth row keeps shapes few.
+        "input_ids": [
+            [50, 51, 52, 53, 54, 20],
+            [30, 31, 32, 33, 0, 0],
+            [10, 11, 12, 0, 0, 0],
+            [0] * 6,
+        ],
+        "p_mask": [[0] * 6, [0] * 4 + [1] * 2, [0] * 3 + [1] * 3, [1] * 6],
+        "input_mask": [[1] * 6, [1] * 4 + [0] * 2, [1] * 3 + [0] * 3, [0] * 6],
+        "example_numbers": [[1] * 5 + [2], [1] * 4 + [0] * 2, [1] * 3 + [0] * 3, [0] * 6],
+        "position_ids": [[0, 1, 2, 3, 4, 0], [0, 1, 2, 3, 0, 0], [0, 1, 2, 0, 0, 0], [0] * 6],
+        "first_positions": [[0, 5], [0, 0], [0, 0], [0, 0]],
+        "example_places": [1, 0, 4, 2],
+        "score": [[0.5], [2.0], [0.0], [1.0]],
+    }
+
+
 def test_a_table_may_be_empty():
     table = FeatureTable.from_rows({"input_ids": []}, {"label_ids": []}, choices=4)
     assert len(table) == 0
@@ -81,23 +102,17 @@ def test_a_batch_of_choices():
     assert batch["span"].tolist() == [[2, 9], [0, 7]]
 
 
-@pytest.mark.parametrize("choices", [1, 2, 3])
-def test_selected_examples(choices):
-    table = small_table(choices)
-    examples = np.array([len(table) - 1, 0, len(table) - 1])
-    selected = table.select(examples)
-    assert len(selected) == 3
-    for name, values in table.batch(examples, 6, ["input_ids", "p_mask", "span", "score"]).items():
-        everything = selected.batch(np.arange(3), 6, ["input_ids", "p_mask", "span", "score"])
-        np.testing.assert_array_equal(everything[name], values)
-    assert len(table.select(np.zeros(0, np.int64))) == 0
-
-
 @pytest.mark.parametrize("choices", [1, 2])
 def test_parts_put_together_are_the_whole(choices):
-    table = small_table(choices)
-    parts = [table.select(np.arange(start, min(start + 2, len(table)))) for start in (0, 2, 4)]
-    assert_equal_tables(FeatureTable.concatenate(parts), table)
+    one, two = small_table(choices), small_table(choices)
+    whole = FeatureTable.concatenate([one, two])
+    examples = np.arange(len(one))
+    for start in (0, len(one)):
+        names = ["input_ids", "p_mask", "span", "score"]
+        expected = one.batch(examples, 6, names)
+        for name, values in whole.batch(start + examples, 6, names).items():
+            np.testing.assert_array_equal(values, expected[name])
+    assert len(whole) == 2 * len(one)
 
 
 LENGTHS = np.random.default_rng(1).integers(3, 41, 203)
@@ -135,7 +150,7 @@ def test_each_epoch_has_every_example_once(lengths, buckets, batch_size, by_leng
             batch = next(batches)
             np.add.at(seen, batch.examples, 1)
             assert batch.examples.shape == (batch_size,)
-            assert batch.length == buckets[bucket_of(lengths[batch.examples].max(), buckets)]
+            assert batch.length == buckets[np.searchsorted(buckets, lengths[batch.examples].max())]
         assert set(seen) <= {epoch - 1, epoch}
         assert np.sum(seen == epoch - 1) == epoch * len(lengths) % batch_size
 

@@ -297,6 +297,56 @@ def test_padding_changes_no_loss(task, task_flags):
     assert found[0] == pytest.approx(found[1], rel=1e-5)
 
 
+@pytest.mark.parametrize("task", ["mrpc", "stsb", "labels", "tagging"])
+def test_packing_changes_no_loss_and_no_gradient(task, task_flags):
+    flags = ["--num_hidden_layers=3", "--depth_losses=all"] if task != "tagging" else []
+    made = helpers.make_task(*task_flags[task], *flags)
+    model = helpers.noisy(made.build_model(dtype="float32", recompute_activations=False, seed=1))
+    table, names = made.tables["train"], made.source.names("train")
+    examples, longest = np.arange(2, 13), int(table.lengths.max())
+    batches = [
+        table.batch(examples, longest + 3, names),
+        table.packed_batch(examples, longest + 7, 5, names),
+        table.packed_batch(examples, longest, 1, names),
+    ]
+    assert len(batches[1]["input_ids"]) < len(examples) < len(batches[2]["input_ids"])
+    found = []
+    for batch in batches:
+        features = {name: tf.constant(value) for name, value in batch.items()}
+        inputs = {**features, **made.step_inputs(None)}
+        with tf.GradientTape() as tape:
+            outputs = model(inputs, training=False)
+            every = [outputs, *outputs.get("other_layers", ())]
+            assert len(every) == 1 + len(made.layer_weights)
+            sums = [ratio.sum for one in every for ratio in made.losses(one, features).values()]
+            loss = tf.add_n(sums) / tf.add_n(list(made.loss_counts(features).values()))
+        variables = model.trainable_variables
+        gradients = tape.gradient(loss, variables, unconnected_gradients="zero")
+        found.append([float(loss), *(tf.convert_to_tensor(one).numpy() for one in gradients)])
+    for packed in found[1:]:
+        for one, other in zip(found[0], packed, strict=True):
+            np.testing.assert_allclose(other, one, rtol=1e-3, atol=2e-6)
+
+
+def test_random_batches_for_training_are_packed(task_flags):
+    task = helpers.make_task(*task_flags["mrpc"])
+    context = tf.distribute.InputContext()
+    data = task.train_data.training_dataset(8, seed=3, first_step=0, context=context)
+    batch = next(iter(data))
+    order = np.random.default_rng([3, 0]).permutation(len(task.tables["train"]))
+    assert set(batch["example_index"].numpy()) <= set(order)
+    ids, places = batch["input_ids"].numpy(), batch["example_places"].numpy()
+    firsts = batch["first_positions"].numpy()
+    for place, index in zip(places, batch["example_index"].numpy(), strict=True):
+        row, slot = divmod(place, firsts.shape[1])
+        expected = task.tables["train"].sequence("input_ids", index)
+        found = ids[row, firsts[row, slot] :][: len(expected)]
+        np.testing.assert_array_equal(found, expected)
+    padded = helpers.make_task(*task_flags["mrpc"], "--gradient_accumulation_steps=2")
+    assert "example_places" not in padded.train_data.spec(8)
+    assert "example_places" not in task.eval_data.spec(8)
+
+
 def batch_of_labels(task, columns: dict[str, np.ndarray]) -> dict[str, tf.Tensor]:
     """Features of four examples; the last fills up a batch."""
     weights = np.array([1, 1, 1, 0], np.float32)

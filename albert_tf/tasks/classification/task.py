@@ -29,6 +29,7 @@ class TextTask(FineTuningTask):
 
     model_class = AlbertForSequenceClassification
     source_class = TextSource
+    packs = True
     source: TextSource
     config: ClassifierConfig
 

@@ -29,9 +29,6 @@ class DistillationConfig(Settings):
     max_seq_length: int = setting(
         128, "Tokens of a text, at which it is cut.", minimum=8, maximum=LONGEST_SEQUENCE
     )
-    length_buckets: int = setting(
-        6, "Number of lengths to which batches are padded.", minimum=1, maximum=64
-    )
     teacher_precision: str = setting(
         "float32",
         "Precision of the teacher's matrix products; mixed_bfloat16 saves time where the processor has them.",

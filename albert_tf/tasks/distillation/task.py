@@ -120,7 +120,7 @@ class DistillationTask(Task):
                 rows.append(np.concatenate([cls, ids[: config.max_seq_length - 2], sep]))
         table = FeatureTable.from_rows({"input_ids": rows}, {})
         print(f"--{flag}: {len(table):,} texts, {int(table.row_splits[-1]):,} tokens", flush=True)
-        buckets = lengths_to_pad_to(table.lengths, config.max_seq_length, config.length_buckets)
+        buckets = lengths_to_pad_to(table.lengths, config.max_seq_length, 6)
         return TableData(table, ["input_ids"], buckets, by_length=True)
 
     def data_files(self) -> Mapping[str, Mapping[str, str]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.data.reading import example_weights
+from albert_tf.data.reading import EXAMPLE_WEIGHTS
 from albert_tf.model.heads import AlbertForTokenClassification
 from albert_tf.tasks.finetuning import FineTuningTask
 from albert_tf.tasks.settings import FineTuningRunConfig
@@ -26,6 +26,7 @@ class TaggingTask(FineTuningTask):
 
     model_class = AlbertForTokenClassification
     source_class = TaggingSource
+    packs = True
     config: TaggingConfig
     best_metric = "f1"
     usual_predictions_file = _IN_CONLL
@@ -118,7 +119,8 @@ class TaggingTask(FineTuningTask):
 def _word_weights(features: Features) -> tf.Tensor:
     """float32 [B, L]: 1 at tokens that represent a word of a real example."""
     is_word = tf.cast(features["tag_numbers"] > 0, tf.float32)
-    return is_word * example_weights(features)[:, None]
+    weights_B = features.get(EXAMPLE_WEIGHTS)
+    return is_word if weights_B is None else is_word * weights_B[:, None]
 
 
 def _is_jsonl(path: str) -> bool:
