@@ -16,6 +16,7 @@ from albert_tf.core import files, flags
 from albert_tf.core.errors import UserError
 from albert_tf.core.locks import locks_output_dir
 from albert_tf.core.settings import LARGEST_INT64, setting
+from albert_tf.formats.description import EXPORT, TF1_CONFIG
 from albert_tf.serving.settings import ModelUseSettings
 
 if TYPE_CHECKING:
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from albert_tf.text.tokenizer import Tokenizer
 
 # The functions that need TensorFlow import it, so that a wrong flag is an error before it is loaded.
-
-CONFIG, EXPORT = "albert_config.json", "export.json"
 
 
 class Format(NamedTuple):
@@ -145,7 +144,7 @@ def _beside(source: Source, **about: Any) -> dict[str, bytes]:
         "without_values": source.missing,
     }
     config, tokenizer = source.model.config, source.tokenizer
-    contents = {CONFIG: config.to_json_string().encode(), EXPORT: files.json_bytes(about)}
+    contents = {TF1_CONFIG: config.to_json_string().encode(), EXPORT: files.json_bytes(about)}
     return contents | ({tokenizer.file_name: tokenizer.content} if tokenizer else {})
 
 

@@ -103,7 +103,7 @@ class TableData(Data):
     """The `names` of examples in memory, padded to one of a few ascending lengths, the last of which fits all.
 
     `by_length` says whether a training batch has examples of similar length (`feature_table.training_batches`), and
-    `packed` whether they are packed into rows as long as the longest of all.
+    `packed` whether they are packed into rows of the batch's length, or of 64.
     """
 
     def __init__(
@@ -117,13 +117,12 @@ class TableData(Data):
     ):
         self.table, self.num_examples, self._by_length = table, len(table), by_length
         self._names, self._buckets, self._packed = tuple(names), tuple(buckets), packed
-        self._row_length = -(-int(table.lengths.max(initial=_SHORTEST_ROW)) // 8) * 8
 
     def spec(self, batch_size: int) -> Spec:
         if not self._packed:
             return self._spec_of_padded(batch_size)
         names = ["input_mask", "example_numbers", "position_ids", *self._names]
-        of_row = tf.TensorSpec([None, self._row_length], tf.int32)
+        of_row = tf.TensorSpec([None, None], tf.int32)
         rows = {name: of_row for name in names if name not in self.table.columns}
         rows["first_positions"] = tf.TensorSpec([None, MAX_EXAMPLES_PER_ROW], tf.int32)
         places = tf.TensorSpec([batch_size], tf.int32)
@@ -178,7 +177,7 @@ class TableData(Data):
         of_pipeline = np.split(batch.examples, pipelines)[context.input_pipeline_id]
         for examples in np.split(of_pipeline, context.num_replicas_in_sync // pipelines):
             if packed:
-                sizes = self._row_length, MAX_EXAMPLES_PER_ROW
+                sizes = max(_SHORTEST_ROW, batch.length), MAX_EXAMPLES_PER_ROW
                 part = self.table.packed_batch(examples, *sizes, self._names)
             else:
                 part = self.table.batch(np.maximum(examples, 0), batch.length, self._names)

@@ -68,7 +68,7 @@ class FeatureTable:
         """Features of the examples [B] with some indices, in rows of a length L, which fits each, of at most S.
 
         Sequences are int32 [R, L], with what `AlbertEncoder.call` needs of packed rows; columns are [B, values], and
-        `example_places` [B] are row * S + place of each example. R is a multiple of 2 or B / 16: a CPU compiles each R.
+        `example_places` [B] are row * S + place of each example. R is a multiple of B / 16: a CPU compiles each R.
         """
         from albert_tf.data.pretraining_examples import pack
 
@@ -80,7 +80,7 @@ class FeatureTable:
         place = np.concatenate([*map(np.arange, per_row)])
         first = np.cumsum(sizes[order]) - sizes[order]
         first -= np.repeat(first[place == 0], per_row)
-        num_rows = len(per_row) + -len(per_row) % max(2, len(examples) // 16)
+        num_rows = len(per_row) + -len(per_row) % max(1, len(examples) // 16)
         tokens = {"example_numbers": place[example] + 1, "position_ids": position}
         for name in padded.keys() - self.columns.keys():
             tokens[name] = padded[name][example, position]

@@ -1,21 +1,22 @@
 """A TensorFlow model as a function of arrays, as predictors call it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import numpy as np
 import tensorflow as tf
 
 from albert_tf.model.heads import ModelWithHead
+from albert_tf.tasks.predictor import Arrays, Compute
 
 
-class Compiled:
+class Compiled(Compute):
     """A model's outputs for batches; one graph serves all batch sizes and lengths."""
 
     def __init__(self, model: ModelWithHead):
         self.model = model
         self.in_graph = tf.function(self._call)
 
-    def __call__(self, features: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def __call__(self, features: Arrays) -> Arrays:
         specs = {name: tf.TensorSpec([None] * a.ndim, a.dtype) for name, a in features.items()}
         outputs = self.in_graph.get_concrete_function(specs)(features)
         return {name: tensor.numpy() for name, tensor in outputs.items()}

@@ -25,7 +25,7 @@ from albert_tf.model.config import AlbertConfig
 from albert_tf.model.heads import ModelWithHead
 from albert_tf.tasks import metrics
 from albert_tf.tasks.definition import DEFINED_IN, file_of
-from albert_tf.tasks.predictor import chosen_label
+from albert_tf.tasks.predictor import best_label
 from albert_tf.tasks.sequences import check_segments
 from albert_tf.tasks.settings import (
     FineTuningConfig,
@@ -402,7 +402,7 @@ class LabelTask(FineTuningTask):
         print(f"predicted {shown}", flush=True)
         probabilities = self._values(predictions, "probabilities", "predict")
         rows = [
-            chosen_label(self.answer_key, self.labels, int(answer), row)
+            best_label(self.answer_key, self.labels, row, int(answer))
             for answer, row in zip(answers, probabilities, strict=True)
         ]
         return self._answer_files(rows, predictions)

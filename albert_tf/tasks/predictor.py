@@ -5,9 +5,10 @@ JSON can contain. The same functions as in training make the features, so the an
 """
 
 import abc
+import functools
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn, Protocol
 
 import numpy as np
@@ -19,10 +20,11 @@ from albert_tf.data.tables import cell, is_missing
 from albert_tf.tasks.sequences import check_segments, cut_report
 from albert_tf.text.tokenizer import Tokenizer
 
+Arrays = dict[str, np.ndarray]
+Features = Callable[[], Arrays]  # makes those of a batch
 Item = str | Mapping[str, Any]
 Answer = dict[str, Any]
 
-_LENGTHS_ARE_MULTIPLES_OF = 8  # so that there are few shapes
 # Bounds the memory of a batch; on two cores faster than 2,048 or more (lab/benchmarks/results/2026-11-25/batches.md).
 _TOKENS_OF_BATCH = 1024
 
@@ -30,7 +32,11 @@ _TOKENS_OF_BATCH = 1024
 class Compute(Protocol):
     """The outputs of a model for a batch of features, all arrays."""
 
-    def __call__(self, features: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]: ...
+    def __call__(self, features: Arrays) -> Arrays: ...
+
+    def every(self, batches: Sequence[Features]) -> Iterable[Arrays]:
+        """The outputs for each of several batches, of which there is at least one, in their order."""
+        return (self(make()) for make in batches)
 
     def values(self) -> Iterable[tuple[str, np.ndarray]]:
         """What outputs depend on besides the features, by name, always in the same order."""
@@ -169,21 +175,16 @@ class Predictor(abc.ABC):
             if max(lengths) > self.task_settings[name]
         ]
 
-    def outputs(self, table: FeatureTable) -> dict[str, np.ndarray]:
+    def outputs(self, table: FeatureTable) -> Arrays:
         """The model's outputs for every example, in the table's order; padded to the longest example."""
         check_segments(table, self.model.config.type_vocab_size)
         for name, lengths in table.uncut_lengths.items():
             self._uncut_lengths[name].update(lengths.tolist())
-        limit = max(int(table.lengths.max()), self.task_settings["max_seq_length"])
-        parts: dict[str, list] = {}
-        order = []
-        for examples, length in batches_by_length(table.lengths, self.batch_size):
-            features = table.batch(examples, min(limit, length), self.sequence_names)
-            for name, values in self.compute(features).items():
-                parts.setdefault(name, []).append(values)
-            order.append(examples)
-        restored = np.argsort(np.concatenate(order), kind="stable")
-        return {name: _stacked(arrays)[restored] for name, arrays in parts.items()}
+        batches = [*batches_by_length(table.lengths, self.batch_size)]
+        features = [functools.partial(table.batch, *one, self.sequence_names) for one in batches]
+        parts = [*self.compute.every(features)]
+        restored = np.argsort(np.concatenate([examples for examples, _ in batches]), kind="stable")
+        return {name: _stacked([part[name] for part in parts])[restored] for name in parts[0]}
 
 
 def without_missing(item: Any) -> Any:
@@ -200,11 +201,9 @@ def _value(value: Any) -> Any:
 
 def batches_by_length(lengths: np.ndarray, most_examples: int) -> Iterator[tuple[np.ndarray, int]]:
     """The examples of each batch, and the length to pad them to; the longest examples come first."""
-    step = _LENGTHS_ARE_MULTIPLES_OF
-    padded = -(-np.asarray(lengths) // step) * step
-    order = np.argsort(-padded, kind="stable")
+    order = np.argsort(-lengths, kind="stable")
     while len(order):
-        length = int(padded[order[0]])
+        length = int(lengths[order[0]])
         number = max(1, min(most_examples, _TOKENS_OF_BATCH // length))
         yield order[:number], length
         order = order[number:]
@@ -224,15 +223,10 @@ def defaults_of(settings: type[Settings], *names: str) -> dict[str, Any]:
     return {name: settings.__dataclass_fields__[name].default for name in names}
 
 
-def best_label(key: str, labels: Sequence[str], probabilities: np.ndarray) -> Answer:
-    """An answer with the most probable label under `key`, its `probability`, and the `probabilities` of all labels."""
-    return chosen_label(key, labels, int(probabilities.argmax()), probabilities)
-
-
-def chosen_label(key: str, labels: Sequence[str], chosen: int, probabilities: np.ndarray) -> Answer:
-    """The same with a label that is given by its index."""
-    return {
-        key: labels[chosen],
-        "probability": float(probabilities[chosen]),
-        "probabilities": dict(zip(labels, probabilities.tolist(), strict=True)),
-    }
+def best_label(
+    key: str, labels: Sequence[str], probabilities: np.ndarray, best: int | None = None
+) -> Answer:
+    """A label, by default the most probable one, under `key`, its `probability`, and the `probabilities` of all."""
+    index = int(probabilities.argmax()) if best is None else best
+    every = dict(zip(labels, probabilities.tolist(), strict=True))
+    return {key: labels[index], "probability": float(probabilities[index]), "probabilities": every}

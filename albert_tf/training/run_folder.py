@@ -74,7 +74,9 @@ class RunFolder:
         for group, values in self._values.items():
             recorded = self._recorded.get(group, {})
             for name, value in values.items():
-                old = recorded.get(name, _default(self._settings[group], name, value))
+                # A newer setting had its default, or the present value if a task replaces that of None.
+                default = getattr(type(self._settings[group]), name, None)
+                old = recorded.get(name, value if default is None else default)
                 if name not in may_differ and value != old:
                     reason = f"contains a run with {name}={old!r}, not {value!r}"
                     raise UserError(
@@ -149,9 +151,3 @@ class RunFolder:
                 for key in values.keys() - {"step"}:
                     tf.summary.scalar(key, values[key])
             self._curves[name].flush()
-
-
-def _default(settings: Settings | Mapping, name: str, value: Any) -> Any:
-    """What a run had of a setting that is newer: its default, or the present value if a task replaces that of None."""
-    default = getattr(type(settings), name, None) if isinstance(settings, Settings) else None
-    return value if default is None else default

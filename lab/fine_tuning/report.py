@@ -6,6 +6,7 @@ import statistics
 from typing import Any
 
 from lab import tables
+from lab.experiments.verdicts import margin
 from lab.fine_tuning.__main__ import TASKS
 from lab.report import COLORS, new_figure, replace_parts, save
 
@@ -53,15 +54,26 @@ def pairs(runs: Runs) -> list[tuple[str, float, Runs, Runs]]:
     return found
 
 
+def difference(here: Runs, there: Runs, metric: str) -> str:
+    """The mean difference of equal seeds; with several, that of an interval of 95 %."""
+    known = {run["seed"]: run["scores"][metric] for run in there}
+    differences = [
+        run["scores"][metric] - known[run["seed"]] for run in here if run["seed"] in known
+    ]
+    mean, count = statistics.mean(differences), len(differences)
+    if count == 1:
+        return f"{mean:+.1f}"
+    return f"{mean:+.1f} ± {margin([statistics.variance(differences)], [count]):.1f}"
+
+
 def table_of_sides(runs: Runs) -> list[str]:
     """A row for each task and rate: the first metric of both sides, medians with ranges, and processor times."""
     rows = []
     for name, rate, here, there in pairs(runs):
         metric = TASKS[name].metrics[0]
         scores = [_scores(side, metric) for side in (here, there)]
-        difference = statistics.median(scores[0]) - statistics.median(scores[1])
         seconds = [_median(_seconds(side), 0) for side in (here, there)]
-        cells = (*map(_median, scores), f"{difference:+.1f}", *seconds)
+        cells = (*map(_median, scores), difference(here, there, metric), *seconds)
         seeds = " and ".join(sorted({str(len(side)) for side in (here, there)}))
         steps = f"{here[0]['steps']:,}"
         rows.append((_NAMES.get(name, name), metric, f"{rate:g}", steps, *cells, seeds))

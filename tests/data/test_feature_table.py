@@ -51,21 +51,23 @@ def test_a_batch_is_packed():
     names = ["input_ids", "p_mask", "score"]
     batch = small_table().packed_batch(np.array([1, 4, 0, 2]), 6, 2, names)
     assert {name: values.tolist() for name, values in batch.items()} == {
-        # The longest first, each into the fullest row with room; a fourth row keeps shapes few.
-        "input_ids": [
-            [50, 51, 52, 53, 54, 20],
-            [30, 31, 32, 33, 0, 0],
-            [10, 11, 12, 0, 0, 0],
-            [0] * 6,
-        ],
-        "p_mask": [[0] * 6, [0] * 4 + [1] * 2, [0] * 3 + [1] * 3, [1] * 6],
-        "input_mask": [[1] * 6, [1] * 4 + [0] * 2, [1] * 3 + [0] * 3, [0] * 6],
-        "example_numbers": [[1] * 5 + [2], [1] * 4 + [0] * 2, [1] * 3 + [0] * 3, [0] * 6],
-        "position_ids": [[0, 1, 2, 3, 4, 0], [0, 1, 2, 3, 0, 0], [0, 1, 2, 0, 0, 0], [0] * 6],
-        "first_positions": [[0, 5], [0, 0], [0, 0], [0, 0]],
+        # The longest first, each into the fullest row with room.
+        "input_ids": [[50, 51, 52, 53, 54, 20], [30, 31, 32, 33, 0, 0], [10, 11, 12, 0, 0, 0]],
+        "p_mask": [[0] * 6, [0] * 4 + [1] * 2, [0] * 3 + [1] * 3],
+        "input_mask": [[1] * 6, [1] * 4 + [0] * 2, [1] * 3 + [0] * 3],
+        "example_numbers": [[1] * 5 + [2], [1] * 4 + [0] * 2, [1] * 3 + [0] * 3],
+        "position_ids": [[0, 1, 2, 3, 4, 0], [0, 1, 2, 3, 0, 0], [0, 1, 2, 0, 0, 0]],
+        "first_positions": [[0, 5], [0, 0], [0, 0]],
         "example_places": [1, 0, 4, 2],
         "score": [[0.5], [2.0], [0.0], [1.0]],
     }
+
+
+def test_empty_rows_keep_the_shapes_of_packed_batches_few():
+    batch = small_table().packed_batch(np.tile(np.arange(6), 8), 17, 16, ["input_ids", "p_mask"])
+    assert batch["input_ids"].shape == (9, 17)  # 48 / 16 = 3, and 8 rows hold the 136 tokens
+    assert [row.any() for row in batch["input_mask"]] == [True] * 8 + [False]
+    assert batch["p_mask"][8].all()
 
 
 def test_a_table_may_be_empty():

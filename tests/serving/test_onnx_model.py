@@ -65,6 +65,17 @@ def test_an_export_gives_the_answers_of_its_model(kind, sources, in_onnx):
     assert_close(found, expected)
 
 
+def test_many_batches_are_answered_as_one(in_onnx):
+    rng = np.random.default_rng(3)
+    texts = [" ".join(["anna"] * number) for number in rng.integers(1, 40, 50)]
+    many = load_predictor(in_onnx("embedder"), batch_size=4)
+    one = load_predictor(in_onnx("embedder"))
+    expected = np.concatenate([one.embed([text]) for text in texts])
+    assert len({*texts}) > 20
+    for _ in range(2):  # the second time with the sessions of the first
+        np.testing.assert_allclose(many.embed(texts), expected, rtol=1e-4, atol=1e-5)
+
+
 def run_command(*words: str, text: str = "") -> tuple[subprocess.CompletedProcess, str]:
     """A finished `albert-tf`, and which heavy modules it loaded."""
     command = [sys.executable, "-c", SCRIPT, *words]
