@@ -82,7 +82,7 @@ def table_of_sides(runs: Runs) -> list[str]:
 
 
 def table_of_models(runs: Runs, baselines: dict[str, dict]) -> list[str]:
-    """A row for each task: baselines, random weights, the folded model in its best setting, its teacher in the same."""
+    """A row for each task: baselines, random weights, the folded model and its teacher, each at its best rate."""
     rows = []
     for name, task in TASKS.items():
         metric, known = task.metrics[0], baselines.get(name, {})
@@ -90,8 +90,9 @@ def table_of_models(runs: Runs, baselines: dict[str, dict]) -> list[str]:
             of_best_setting(_of(runs, task=name, model=FOLDED, side=side))
             for side in ("random", "here")
         ]
-        same = {key: chosen[1][0].get(key) for key in _SETTING} if chosen[1] else {}
-        chosen.append(_of(runs, task=name, model=TEACHER, side="here", **same))
+        same = {key: chosen[1][0].get(key) for key in _SETTING[1:]} if chosen[1] else {}
+        of_teacher = _of(runs, task=name, model=TEACHER, side="here", **same)
+        chosen.append(of_best_setting(of_teacher) if of_teacher else [])
         cells = [
             f"{_median(_scores(own, metric))}; {own[0].get('epochs', task.epochs):g}" if own else ""
             for own in chosen
@@ -110,6 +111,22 @@ def table_of_models(runs: Runs, baselines: dict[str, dict]) -> list[str]:
         rows.append((_NAMES.get(name, name), metric, *first, random, _median(old), *cells[1:]))
     head = "task | metric | majority class | TF-IDF | random weights | albert-small-en"
     return tables.table(f"{head} | albert-minilm-l6; epochs | all-MiniLM-L6-v2; epochs", rows)
+
+
+def table_of_rates(runs: Runs) -> list[str]:
+    """A row for each task that the folded model and its teacher learned with several rates, in bfloat16."""
+    rows, rates = [], (1e-4, 3e-4)
+    ours = _of(runs, side="here", mixed_precision="mixed_bfloat16")
+    for name, task in TASKS.items():
+        settings = [(model, rate) for model in (TEACHER, FOLDED) for rate in rates]
+        cells = [
+            _median(_scores(_of(ours, task=name, model=model, learning_rate=rate), task.metrics[0]))
+            for model, rate in settings
+        ]
+        if all(cells):
+            rows.append((_NAMES.get(name, name), task.metrics[0], *cells))
+    names = [f"{model}, {rate:g}" for model in ("all-MiniLM-L6-v2", FOLDED) for rate in rates]
+    return tables.table(" | ".join(["task", "metric", *names]), rows)
 
 
 def of_best_setting(runs: Runs) -> Runs:
@@ -144,7 +161,10 @@ def main() -> None:
     content = json.loads((RESULTS / "data" / "fine_tuning.json").read_text())
     runs = [run for run in content["runs"] if "flags" not in run]  # of earlier forms of the loop
     baselines = json.loads((RESULTS / "data" / "small_tasks.json").read_text())["tasks"]
-    replace_parts(str(RESULTS / "real_weights.md"), {"sides": table_of_sides(runs)})
+    replace_parts(
+        str(RESULTS / "real_weights.md"),
+        {"sides": table_of_sides(runs), "rates": table_of_rates(runs)},
+    )
     replace_parts(str(RESULTS / "fold.md"), {"tasks": table_of_models(runs, baselines)})
     draw(runs)
 

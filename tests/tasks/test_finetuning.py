@@ -347,6 +347,31 @@ def test_random_batches_for_training_are_packed(task_flags):
     assert "example_places" not in task.eval_data.spec(8)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("task", ["tsv", "tagging"])
+def test_packed_batches_train_as_padded_ones_and_on_two_devices(task, task_flags, tmp_path):
+    rates = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout_prob")
+    runner, flags = task_flags[task]
+    flags = [*flags, *(f"--{rate}=0" for rate in rates), "--log_every_steps=1", "--do_eval=false"]
+    flags += ["--do_predict=false", "--num_train_steps=3", "--train_batch_size=12"]
+    cases = {
+        "packed": [],
+        "padded": ["--gradient_accumulation_steps=2"],
+        "two": ["--distribution_strategy=mirrored"],
+    }
+    for name, own in cases.items():
+        helpers.fine_tune_here(runner, *flags, *own, f"--output_dir={tmp_path / name}")
+    expected = lines(tmp_path / "packed" / "metrics.jsonl")
+    assert len({line["loss"] for line in expected}) == 3
+    values = helpers.weights(tmp_path / "packed")
+    for name in ("padded", "two"):
+        for line, other in zip(expected, lines(tmp_path / name / "metrics.jsonl"), strict=True):
+            assert other["loss"] == pytest.approx(line["loss"], rel=1e-4)
+            assert other["gradient_norm"] == pytest.approx(line["gradient_norm"], rel=1e-3)
+        for variable, value in helpers.weights(tmp_path / name).items():
+            np.testing.assert_allclose(value, values[variable], atol=2e-5, err_msg=variable)
+
+
 def batch_of_labels(task, columns: dict[str, np.ndarray]) -> dict[str, tf.Tensor]:
     """Features of four examples; the last fills up a batch."""
     weights = np.array([1, 1, 1, 0], np.float32)
