@@ -33,7 +33,9 @@ def _scores(runs: Runs, metric: str) -> list[float]:
 
 
 def _seconds(runs: Runs) -> list[float]:
-    return [run["processor_seconds"] for run in runs if "processor_seconds" in run]
+    """The processor times of the newest commit's runs."""
+    timed = [run for run in runs if "processor_seconds" in run]
+    return [run["processor_seconds"] for run in timed if run["commit"] == timed[-1]["commit"]]
 
 
 def pairs(runs: Runs) -> list[tuple[str, float, Runs, Runs]]:
@@ -91,8 +93,8 @@ def table_of_models(runs: Runs, baselines: dict[str, dict]) -> list[str]:
             for side in ("random", "here")
         ]
         same = {key: chosen[1][0].get(key) for key in _SETTING[1:]} if chosen[1] else {}
-        of_teacher = _of(runs, task=name, model=TEACHER, side="here", **same)
-        chosen.append(of_best_setting(of_teacher) if of_teacher else [])
+        of_teacher = _of(runs, task=name, model=TEACHER, side="here")
+        chosen.append(of_best_setting(_of(of_teacher, **same) or of_teacher))
         cells = [
             f"{_median(_scores(own, metric))}; {own[0].get('epochs', task.epochs):g}" if own else ""
             for own in chosen
