@@ -3,6 +3,8 @@
 Shape legend: `encoder.py`.
 """
 
+import functools
+
 import tensorflow as tf
 import tf_keras
 
@@ -437,9 +439,8 @@ def _outputs_of_layers(model, inputs, training: bool, seed):
 
     answers = answer(outputs["pooled_output"])
     if (indices_K := inputs.get("other_layers")) is not None:
-        firsts = encoder.of_layers(
-            outputs["all_layers"], indices_K, lambda hidden: first_vectors(hidden, flat)
-        )
+        take = functools.partial(first_vectors, inputs=flat)
+        firsts = encoder.of_layers(outputs["all_layers"], indices_K, take)
         answers["other_layers"] = [answer(encoder.pooled(first)) for first in firsts]
     return answers
 

@@ -272,11 +272,10 @@ class FineTuningTask(Task):
         packs = self.packs and not on_tpu and self.run.gradient_accumulation_steps == 1
         data = {}
         for split, table in self.tables.items():
-            lengths, packed = (
-                (table.lengths, self.config.max_seq_length),
-                packs and split == "train",
+            buckets = lengths_to_pad_to(
+                table.lengths, self.config.max_seq_length, 1 if on_tpu else 4
             )
-            buckets = lengths_to_pad_to(*lengths, 1 if on_tpu else 4)
+            packed = packs and split == "train"
             data[split] = TableData(table, self.source.names(split), buckets, packed=packed)
         self.train_data, self.eval_data = data.get("train"), data.get("eval")
         self.predict_data = data.get("predict")
