@@ -415,10 +415,7 @@ _LENGTHS_ARE_MULTIPLES_OF = 32  # so that a CPU compiles its kernels for few sha
 
 
 def _outputs_of_layers(model, inputs, training: bool, seed):
-    """`model.answer` for sequences [B, L], [B, C, L] or of packed rows [R, L], and a list of those of `other_layers`.
-
-    In packed rows (`AlbertEncoder.call`), example i is at `example_places` [B], row * S + place.
-    """
+    """`model.answer` for [B, L], [B, C, L] or packed rows: example i is at `example_places`[i], row * S + place."""
     seed, encoder, ids = training_seed(training, seed), model.encoder, inputs["input_ids"]
     places_B, flat = inputs.get("example_places"), dict(inputs)
     if places_B is None:

@@ -267,15 +267,17 @@ class FineTuningTask(Task):
         }
         for table in self.tables.values():
             check_segments(table, self.model_config.type_vocab_size)
-        on_tpu = device.target_device() == "TPU"  # which compiles a step for each shape, in minutes
-        # Micro-batches would tear rows and labels apart.
-        packs = self.packs and not on_tpu and self.run.gradient_accumulation_steps == 1
+        target = device.target_device()
+        # Elsewhere, a step is compiled for each shape. Micro-batches would tear rows and labels apart.
+        packs = self.packs and target == "CPU" and self.run.gradient_accumulation_steps == 1
         data = {}
         for split, table in self.tables.items():
-            buckets = lengths_to_pad_to(
-                table.lengths, self.config.max_seq_length, 1 if on_tpu else 4
-            )
-            packed = packs and split == "train"
+            lengths, packed = table.lengths, packs and split == "train"
+            if split == "train" and not packs:  # random batches are as long as their longest texts
+                shape = 1000, self.run.train_batch_size
+                lengths = np.random.default_rng(0).choice(lengths, shape).max(axis=1)
+            number = 1 if target == "TPU" else 4
+            buckets = lengths_to_pad_to(lengths, self.config.max_seq_length, number)
             data[split] = TableData(table, self.source.names(split), buckets, packed=packed)
         self.train_data, self.eval_data = data.get("train"), data.get("eval")
         self.predict_data = data.get("predict")
