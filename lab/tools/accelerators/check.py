@@ -16,6 +16,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import types
 from collections.abc import Iterator
 from typing import Any
 
@@ -127,7 +128,9 @@ def make_program(settings: CheckSettings, step: Step) -> Any:
     state = RunState(**{**dict.fromkeys(names), **known})
     features = {name: tf.zeros(*one) for name, one in shapes.items()}
     dataset = tf.data.Dataset.from_tensors(features).repeat()
-    trainer = Trainer(state, lambda: dataset)
+    data: Any = types.SimpleNamespace(training_dataset=lambda *_, **__: dataset)
+    state.task.train_data = data
+    trainer = Trainer(state)
 
     @tf.function(jit_compile=True, autograph=False)
     def device_step(*arguments):
