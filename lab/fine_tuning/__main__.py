@@ -1,7 +1,7 @@
 """Fine-tunes a model on small tasks with several seeds: here, in transformers (PyTorch), and from random weights.
 
     python -m lab.fine_tuning --model=minilm --data_dir=data --torch_python=peers/bin/python --work_dir=runs/both
-    python -m lab.fine_tuning --model=models/albert-minilm-l6 --data_dir=data --sides=here,random --work_dir=runs
+    python -m lab.fine_tuning --model=models/albert-minilm-l6 --data_dir=data --sides=torch,random --work_dir=runs ...
 
 Each finished run is added to --output_file; a run that is in the file is not repeated. `lab.fine_tuning.report` writes
 the tables of docs/results/real_weights.md and fold.md from it, and a plot. --data_dir contains glue/, glue_partial/
@@ -26,7 +26,7 @@ from albert_tf.training.settings import PRECISIONS
 from lab import machine
 
 _ROOT = pathlib.Path(__file__).parents[2]
-SIDES = ("here", "torch", "random")
+SIDES = ("here", "torch", "random")  # the last: in torch, from random weights
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,7 @@ class BothSettings(Settings):
     output_file: str = setting("docs/results/data/fine_tuning.json", "JSON file of all runs.")
     tasks: str = setting("CoLA,STS-B,SST-2,MRPC,RTE", "Tasks, separated by commas.")
     seeds: str = setting("1", "Seeds, separated by commas.")
-    sides: str = setting("here,torch", f"Of {', '.join(SIDES)} (here, from random weights).")
+    sides: str = setting("here,torch", f"Of {', '.join(SIDES)} (weights, in torch).")
     learning_rate: float = setting(1e-4, "Peak learning rate.", minimum=0)
     epochs: float = setting(0.0, "Epochs; 0 means those of the task.", minimum=0)
     mixed_precision: str = setting("float32", "Precision of the side here.", choices=PRECISIONS)
@@ -51,8 +51,8 @@ class BothSettings(Settings):
         super().__post_init__()
         if unknown := set(self.tasks.split(",")) - TASKS.keys():
             self.refuse("tasks", f"names {min(unknown)}; known are {', '.join(TASKS)}")
-        if "torch" in self.sides and not self.torch_python:
-            self.refuse("torch_python", "is required for --sides=torch")
+        if self.sides != "here" and not self.torch_python:
+            self.refuse("torch_python", "is required for --sides=torch and random")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,13 +124,11 @@ def data_of(name: str, settings: BothSettings) -> pathlib.Path:
 # --- The two sides ---
 
 
-def command_here(
-    name: str, seed: int, folder: pathlib.Path, settings: BothSettings, *, is_random: bool
-) -> list[str]:
+def command_here(name: str, seed: int, folder: pathlib.Path, settings: BothSettings) -> list[str]:
     """The command of this library; it evaluates once, at the end, as the other side does."""
     task, data = TASKS[name], data_of(name, settings)
     values = {
-        **(_sizes(settings) if is_random else {"init_checkpoint": settings.model}),
+        "init_checkpoint": settings.model,
         **task.flags,
         "output_dir": folder,
         "seed": seed,
@@ -151,20 +149,8 @@ def command_here(
     return [sys.executable, str(_ROOT / task.program), *given]
 
 
-def _sizes(settings: BothSettings) -> dict[str, Any]:
-    """The flags of a model of the same sizes and vocabulary with random weights."""
-    from albert_tf.formats import pretrained
-
-    weights = pretrained.read_weights(settings.model)
-    path = pathlib.Path(settings.work_dir, "random.json")
-    files.write_bytes(str(path), weights.config.to_json_string().encode())
-    kind = "vocab_file" if weights.vocabulary.endswith(".txt") else "spm_model_file"
-    cleaning = {key: str(value).lower() for key, value in weights.cleaning.items()}
-    return {"albert_config_file": path, kind: weights.vocabulary, **cleaning}
-
-
 def command_in_torch(
-    name: str, seed: int, folder: pathlib.Path, settings: BothSettings
+    name: str, seed: int, folder: pathlib.Path, settings: BothSettings, *, is_random: bool
 ) -> list[str]:
     """The command of PyTorch's side, which reads its settings from a file."""
     about = {
@@ -175,6 +161,7 @@ def command_in_torch(
         "seed": seed,
         "learning_rate": settings.learning_rate,
         "output_dir": str(folder),
+        "random": is_random,
     }
     files.write_bytes(str(folder / "settings.json"), json.dumps(about).encode())
     script = str(pathlib.Path(__file__).with_name("in_torch.py"))
@@ -188,7 +175,7 @@ def place_of(name: str, seed: int, side: str, settings: BothSettings) -> dict[st
     place["learning_rate"] = settings.learning_rate
     if settings.epochs:
         place["epochs"] = settings.epochs
-    if settings.mixed_precision != "float32" and side != "torch":
+    if settings.mixed_precision != "float32" and side == "here":
         place["mixed_precision"] = settings.mixed_precision
     return place
 
@@ -200,11 +187,11 @@ def made(name: str, seed: int, side: str, settings: BothSettings) -> dict[str, A
     folder = pathlib.Path(settings.work_dir, "runs", *parts).resolve()
     folder.parent.mkdir(parents=True, exist_ok=True)
     log_file = folder.with_name(f"{folder.name}.log")  # a name may be 0.0001
-    is_whole = side == "torch" or not folder.exists()  # not what an interruption has left
-    if side == "torch":
-        command = command_in_torch(name, seed, folder, settings)
+    is_whole = side != "here" or not folder.exists()  # not what an interruption has left
+    if side == "here":
+        command = command_here(name, seed, folder, settings)
     else:
-        command = command_here(name, seed, folder, settings, is_random=side == "random")
+        command = command_in_torch(name, seed, folder, settings, is_random=side == "random")
     with log_file.open("w") as log:
         process = subprocess.Popen(command, cwd=_ROOT, stdout=log, stderr=subprocess.STDOUT)
         try:
@@ -215,7 +202,7 @@ def made(name: str, seed: int, side: str, settings: BothSettings) -> dict[str, A
     if status:
         raise UserError(f"{name}, {side}: failed; see {log_file}")
     found = files.read_json(str(folder / "results.json"))
-    scale = 1 if TASKS[name].in_percent and side != "torch" else 100
+    scale = 1 if TASKS[name].in_percent and side == "here" else 100
     scores = {key: round(scale * found["eval"][key], 3) for key in TASKS[name].metrics}
     lines = (folder / "metrics.jsonl").read_text().splitlines()
     logged = [line for line in map(json.loads, lines) if line.get("split", "train") == "train"]

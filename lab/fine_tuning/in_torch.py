@@ -2,7 +2,8 @@
 
     python in_torch.py settings.json
 
-It reads the data by itself and imports nothing of this project, and writes results.json and metrics.jsonl.
+It reads the data by itself and imports nothing of this project, and writes results.json and metrics.jsonl. It computes
+in float32, on a GPU if there is one.
 """
 
 import collections
@@ -20,6 +21,7 @@ from scipy import stats
 from sklearn import metrics
 
 BATCH, LENGTH, IGNORED = 32, 128, -100
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def read_texts(path, settings):
@@ -187,14 +189,14 @@ def trained(model, collate, examples, settings, steps):
     losses = []
     model.train()
     for rows in batches(examples, settings["seed"], steps):
-        loss = model(**collate(rows)).loss
+        loss = model(**collate(rows).to(DEVICE)).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
         optimizer.zero_grad()
-        losses.append(loss.item())
-    return losses
+        losses.append(loss.detach())
+    return torch.stack(losses).tolist()
 
 
 @torch.inference_mode()
@@ -205,12 +207,12 @@ def evaluated(model, collate, examples):
     found = {}
     for start in range(0, len(order), 64):
         rows = order[start : start + 64]
-        outputs = model(**collate([examples[index] for index in rows]))
+        outputs = model(**collate([examples[index] for index in rows]).to(DEVICE))
         if "logits" in outputs:
-            logits = outputs.logits.numpy()
+            logits = outputs.logits
         else:
-            logits = np.stack([outputs.start_logits.numpy(), outputs.end_logits.numpy()], axis=1)
-        found.update(zip(rows, logits, strict=True))
+            logits = torch.stack([outputs.start_logits, outputs.end_logits], dim=1)
+        found.update(zip(rows, logits.cpu().numpy(), strict=True))
     return [found[index] for index in range(len(examples))]
 
 
@@ -253,7 +255,12 @@ def main(path):
     transformers.set_seed(settings["seed"])
     tokenizer = transformers.AutoTokenizer.from_pretrained(settings["model"])
     train, dev, kind, collate, outputs, score = prepared(settings, tokenizer)
-    model, collate = kind.from_pretrained(settings["model"], **outputs), collate(tokenizer)
+    if settings["random"]:
+        config = transformers.AutoConfig.from_pretrained(settings["model"], **outputs)
+        model = kind.from_config(config)
+    else:
+        model = kind.from_pretrained(settings["model"], dtype=torch.float32, **outputs)
+    model, collate = model.to(DEVICE), collate(tokenizer)
     steps = max(1, round(settings["epochs"] * len(train) / BATCH))
     losses = trained(model, collate, train, settings, steps)
     found = {"eval": score(evaluated(model, collate, dev)), "step": steps}

@@ -77,12 +77,19 @@ def folded(weights: Any, name: str) -> Any:
     return folding.fold(weights, config, layers_from=rest[1] if rest[1:] else "middle")[0]
 
 
-def packed(texts: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+def tokens(tokenizer: Any, texts: Sequence[str], length: int = _LENGTH) -> list[np.ndarray]:
+    """Token ids of texts, with [CLS] and [SEP]."""
+    ends = [tokenizer.cls_id], [tokenizer.sep_id]
+    ids = tokenizer.encode_batch(list(texts))
+    return [np.concatenate([ends[0], one[: length - 2], ends[1]]) for one in ids]
+
+
+def packed(texts: Sequence[np.ndarray], length: int = _LENGTH) -> tuple[np.ndarray, np.ndarray]:
     """Texts in rows, each in the fullest one that has room: token ids, and numbers of texts from 1, [X, L]."""
-    open_rows: list[list[int]] = [[] for _ in range(_LENGTH + 1)]  # by their room
+    open_rows: list[list[int]] = [[] for _ in range(length + 1)]  # by their room
     rows: list[list[np.ndarray]] = []
     for text in texts:
-        room = next((room for room in range(len(text), _LENGTH + 1) if open_rows[room]), _LENGTH)
+        room = next((room for room in range(len(text), length + 1) if open_rows[room]), length)
         if open_rows[room]:
             row = open_rows[room].pop()
         else:
@@ -91,7 +98,7 @@ def packed(texts: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         rows[row].append(text)
         if room - len(text) >= _SHORTEST:
             open_rows[room - len(text)].append(row)
-    ids, numbers = (np.zeros([len(rows), _LENGTH], np.int32) for _ in range(2))
+    ids, numbers = (np.zeros([len(rows), length], np.int32) for _ in range(2))
     for row, parts in enumerate(rows):
         joined = np.concatenate(parts)
         ids[row, : len(joined)] = joined
@@ -145,21 +152,16 @@ class Program:
             self._weights.config, self._weights.arrays, self._device, trained=False
         )
 
-    def _tokens(self, texts: Sequence[str]) -> list[np.ndarray]:
-        ends = [self._tokenizer.cls_id], [self._tokenizer.sep_id]
-        ids = self._tokenizer.encode_batch(list(texts))
-        return [np.concatenate([ends[0], one[: _LENGTH - 2], ends[1]]) for one in ids]
-
     def _rows(self, name: str) -> Any:
         from lab.fold import in_torch
 
         lines = pathlib.Path(self._settings.text_dir, name).read_text().split("\n")[:-1]
-        return in_torch.Rows.load(*packed(self._tokens(lines)), self._device)
+        return in_torch.Rows.load(*packed(tokens(self._tokenizer, lines)), self._device)
 
     def scores(self, encoder: Any = None) -> dict[str, float]:
         """Those of a student, or of the teacher."""
         one = encoder or self._teacher
-        return self._tasks.scores(lambda texts: one.embed(self._tokens(texts)))
+        return self._tasks.scores(lambda texts: one.embed(tokens(self._tokenizer, texts)))
 
     def trained(self, size: str, seed: int) -> dict[str, Any]:
         """What is recorded of a size, which is trained and, if --output_dir is given, written."""

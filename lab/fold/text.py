@@ -5,7 +5,8 @@ r"""Writes the plain lines of text from which the folded model is distilled: sen
 --data_dir contains text/wikipedia*/wiki_* (in the format of WikiExtractor), text/books/*.txt, race/train and the
 training files of GLUE, whole in glue/ or in part in glue_partial/. Only training files of tasks are read, without their
 labels. Half of the paragraphs are written as passages, the other half sentence by sentence: an encoder of sentences
-meets both. train.txt has the lines in a random order, held_out.txt the last of them.
+meets both. train.txt has the lines in a random order, held_out.txt the last of them. long.txt and long_held_out.txt
+have passages of Wikipedia of 110 to 400 words, which reach positions that the others do not.
 """
 
 import csv
@@ -15,7 +16,7 @@ import json
 import pathlib
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import sentencex
 
@@ -23,8 +24,8 @@ from albert_tf.core import files, flags
 from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings, setting
 
-HELD_OUT = 2000
-STUB_WORDS, PASSAGE_WORDS, MAX_WORDS = 40, 90, 110
+HELD_OUT, LONG_HELD_OUT = 2000, 300
+STUB_WORDS, PASSAGE_WORDS, MAX_WORDS, LONG_WORDS = 40, 90, 110, 400
 _UNWANTED = re.compile(
     r"gutenberg|e-?text|transcriber|proofread|\[illustration|copyright|all rights reserved|printed by|ascii|www\.|http"
     r"|publisher",
@@ -126,6 +127,17 @@ def lines_of(paragraph: str, rng: random.Random) -> Iterator[str]:
     yield " ".join(passage)
 
 
+def long_passages(paragraphs: Iterable[str], rng: random.Random) -> Iterator[str]:
+    """Words of paragraphs that follow each other."""
+    words: list[str] = []
+    for paragraph in paragraphs:
+        words += paragraph.split()
+        count = rng.randint(MAX_WORDS, LONG_WORDS)
+        if len(words) >= count:
+            yield " ".join(words[:count])
+            words = []
+
+
 def _decoded(path: pathlib.Path) -> str:
     content = path.read_bytes()
     try:
@@ -144,7 +156,8 @@ def main(settings: TextSettings) -> None:
     pages = sorted(folder.glob("text/wikipedia*/wiki_*"))
     if not pages:
         raise UserError(f"{folder}: expected text/wikipedia*/wiki_*; change --data_dir")
-    wikipedia = [part for path in pages for part in paragraphs_of_pages(_decoded(path))]
+    by_file = [list(paragraphs_of_pages(_decoded(path))) for path in pages]
+    wikipedia = [part for parts in by_file for part in parts]
     books = [
         part
         for path in sorted(folder.glob("text/books/*.txt"))
@@ -169,7 +182,15 @@ def main(settings: TextSettings) -> None:
         lines.update(dict.fromkeys(kept))
     order = list(lines)
     rng.shuffle(order)
-    parts = {"train.txt": order[:-HELD_OUT], "held_out.txt": order[-HELD_OUT:]}
+    long_rng = random.Random(settings.seed + 1)
+    long = [passage for parts in by_file for passage in long_passages(parts, long_rng)]
+    long_rng.shuffle(long)
+    parts = {
+        "train.txt": order[:-HELD_OUT],
+        "held_out.txt": order[-HELD_OUT:],
+        "long.txt": long[:-LONG_HELD_OUT],
+        "long_held_out.txt": long[-LONG_HELD_OUT:],
+    }
     for name, part in parts.items():
         files.write_bytes(
             f"{settings.output_dir}/{name}", "".join(f"{line}\n" for line in part).encode()

@@ -85,14 +85,12 @@ class DistillationTask(Task):
         self._teacher = pretrained.read_weights(config.teacher)
         self.model_config = self._weights.config
         self._tokenizer = self._vocabulary()
-        most = min(one.config.max_position_embeddings for one in (self._weights, self._teacher))
-        if config.max_seq_length > most:
-            config.refuse("max_seq_length", f"is above the {most} positions of student and teacher")
-        depths = self.model_config.num_hidden_layers, self._teacher.config.num_hidden_layers
-        self._matched = matched_layers(*depths)
-        has_masks = config.masked_lm_weight > 0
-        name = heads.AlbertForPreTraining.__name__ if has_masks else self._weights.model_class
-        self._model_class = heads.MODEL_CLASSES[name]
+        models = self._weights.config, self._teacher.config
+        self._positions = min(one.max_position_embeddings for one in models)
+        self._longest = min(config.max_seq_length, self._positions)
+        self._matched = matched_layers(*(one.num_hidden_layers for one in models))
+        own = heads.MODEL_CLASSES[self._weights.model_class]
+        self._model_class = heads.AlbertForPreTraining if config.masked_lm_weight else own
         self.train_data = self._read("input_file") if run.do_train else None
         self.eval_data = self._read("eval_file") if run.do_eval and config.eval_file else None
         self._variances: dict[str, list[float]] = {}  # by the use of the texts: train, eval
@@ -111,24 +109,28 @@ class DistillationTask(Task):
 
     def _read(self, flag: str) -> TableData:
         """The texts of a flag as token ids with [CLS] and [SEP]."""
-        config, tokenizer, patterns = self.config, self._tokenizer, getattr(self.config, flag)
+        tokenizer, patterns = self._tokenizer, getattr(self.config, flag)
         texts = read_texts(patterns, f"--{flag}={patterns}")
         rows: list[Any] = []
         cls, sep = (np.array([id], np.int32) for id in (tokenizer.cls_id, tokenizer.sep_id))
         for start in range(0, len(texts), _TEXTS_PER_CALL):
             for ids in tokenizer.encode_batch(texts[start : start + _TEXTS_PER_CALL]):
-                rows.append(np.concatenate([cls, ids[: config.max_seq_length - 2], sep]))
+                rows.append(np.concatenate([cls, ids[: self._longest - 2], sep]))
         table = FeatureTable.from_rows({"input_ids": rows}, {})
         print(f"--{flag}: {len(table):,} texts, {int(table.row_splits[-1]):,} tokens", flush=True)
-        buckets = lengths_to_pad_to(table.lengths, config.max_seq_length, 6)
+        longest, used = table.lengths.max(), self._teacher.task_settings.get("max_seq_length", 512)
+        if flag == "input_file" and longest < min(used, self._positions):
+            print(
+                f"NOTE      longer texts than these ({longest} tokens) are not learned", flush=True
+            )
+        buckets = lengths_to_pad_to(table.lengths, self._longest, 6)
         return TableData(table, ["input_ids"], buckets, by_length=True)
 
     def data_files(self) -> Mapping[str, Mapping[str, str]]:
         """See `Task`."""
         if not self.eval_data:
             return {}
-        sha256 = self.eval_data.table.sha256()
-        return {"eval": {"file": self.config.eval_file, "sha256": sha256}}
+        return {"eval": {"file": self.config.eval_file, "sha256": self.eval_data.table.sha256()}}
 
     def settings(self) -> Mapping[str, Settings | Mapping]:
         text = self.train_data or self.eval_data
@@ -152,7 +154,7 @@ class DistillationTask(Task):
             if not any(name.startswith(_MASKED_LM_HEAD) for name in self._weights.arrays):
                 gamma_E = model.masked_lm_head.layer_norm.gamma
                 gamma_E.assign(tf.zeros_like(gamma_E))
-            sizes = {"mask_id": self._tokenizer.mask_id, "longest": self.config.max_seq_length}
+            sizes = {"mask_id": self._tokenizer.mask_id, "longest": self._longest}
             sizes["vocab_size"] = self.model_config.vocab_size
             model.masks = functools.partial(random_masks.masked, **sizes)
         teacher, _ = pretrained.build_model(self._teacher, dtype=self.config.teacher_precision)
