@@ -7,6 +7,7 @@ in float32, on a GPU if there is one.
 """
 
 import collections
+import functools
 import itertools
 import json
 import pathlib
@@ -228,7 +229,8 @@ def prepared(settings, tokenizer):
             transformers.AutoModelForQuestionAnswering,
             transformers.DataCollatorWithPadding,
         )
-        return train, dev, kind, collate, {}, lambda rows: answer_scores(rows, own[1], questions[1])
+        score = functools.partial(answer_scores, examples=own[1], questions=questions[1])
+        return train, dev, kind, collate, {}, score
     if settings["columns"]:
         sets = [read_texts(data / name, settings) for name in ("train.tsv", settings["dev"])]
         kind = transformers.AutoModelForSequenceClassification
@@ -239,14 +241,8 @@ def prepared(settings, tokenizer):
         collate = transformers.DataCollatorForTokenClassification
     train, dev = (encoded(tokenizer, *pair, settings) for pair in sets)
     outputs = {"num_labels": len(names) or 1}
-    return (
-        train,
-        dev,
-        kind,
-        collate,
-        outputs,
-        lambda rows: scores(rows, dev, names, settings["metrics"]),
-    )
+    score = functools.partial(scores, examples=dev, names=names, metric_names=settings["metrics"])
+    return train, dev, kind, collate, outputs, score
 
 
 def main(path):
@@ -255,11 +251,10 @@ def main(path):
     transformers.set_seed(settings["seed"])
     tokenizer = transformers.AutoTokenizer.from_pretrained(settings["model"])
     train, dev, kind, collate, outputs, score = prepared(settings, tokenizer)
-    if settings["random"]:
-        config = transformers.AutoConfig.from_pretrained(settings["model"], **outputs)
-        model = kind.from_config(config)
-    else:
-        model = kind.from_pretrained(settings["model"], dtype=torch.float32, **outputs)
+    config = transformers.AutoConfig.from_pretrained(settings["model"], **outputs)
+    given = {"config": config, "dtype": torch.float32}
+    random = settings["random"]
+    model = kind.from_config(config) if random else kind.from_pretrained(settings["model"], **given)
     model, collate = model.to(DEVICE), collate(tokenizer)
     steps = max(1, round(settings["epochs"] * len(train) / BATCH))
     losses = trained(model, collate, train, settings, steps)

@@ -13,7 +13,7 @@ from lab.report import COLORS, new_figure, replace_parts, save
 RESULTS = pathlib.Path("docs/results")
 TEACHER, FOLDED = "minilm", "albert-minilm-l6"
 _NAMES = {"SST-2-2400": "SST-2, 2,400 examples", "QNLI": "QNLI, part", "MNLI": "MNLI, part"}
-_SETTING = ("learning_rate", "epochs", "mixed_precision")
+_TRAINED = "here", "torch"
 Runs = list[dict[str, Any]]
 
 
@@ -87,55 +87,55 @@ def table_of_models(runs: Runs, baselines: dict[str, dict]) -> list[str]:
     """A row for each task: baselines, random weights, the folded model and its teacher, each at its best rate."""
     rows = []
     for name, task in TASKS.items():
-        metric, known = task.metrics[0], baselines.get(name, {})
-        chosen = [
-            of_best_setting(_of(runs, task=name, model=FOLDED, side=side))
-            for side in ("random", "here")
-        ]
-        same = {key: chosen[1][0].get(key) for key in _SETTING[1:]} if chosen[1] else {}
-        of_teacher = _of(runs, task=name, model=TEACHER, side="here")
-        chosen.append(of_best_setting(_of(of_teacher, **same) or of_teacher))
-        cells = [
-            f"{_median(_scores(own, metric))}; {own[0].get('epochs', task.epochs):g}" if own else ""
-            for own in chosen
-        ]
-        if not cells[1]:
+        wanted = (FOLDED, ("random",)), (FOLDED, _TRAINED), (TEACHER, _TRAINED)
+        chosen = [of_best_rate(_of_equal_epochs(runs, name, *one)) for one in wanted]
+        if not chosen[1]:
             continue
-        first = [
-            _median(
-                [known["baselines"][kind][metric]] if kind in known.get("baselines", {}) else []
-            )
+        metric, known = task.metrics[0], baselines.get(name, {})
+        simple = known.get("baselines", {})
+        values = [
+            [simple[kind][metric]] if kind in simple else []
             for kind in ("majority class", "linear model")
         ]
-        old = [run["eval"][metric] for run in known.get("model", [])]
-        own = [run["eval"][metric] for run in known.get("random", [])]
-        random = cells[0] or _median(own)
-        rows.append((_NAMES.get(name, name), metric, *first, random, _median(old), *cells[1:]))
-    head = "task | metric | majority class | TF-IDF | random weights | albert-small-en"
-    return tables.table(f"{head} | albert-minilm-l6; epochs | all-MiniLM-L6-v2; epochs", rows)
+        values += [
+            _scores(chosen[0], metric),
+            [run["eval"][metric] for run in known.get("model", [])],
+        ]
+        values += [_scores(group, metric) for group in chosen[1:]]
+        seeds = " and ".join(str(len(group)) for group in chosen[1:])
+        about = _NAMES.get(name, name), metric, f"{chosen[1][0]['epochs']:g}"
+        rows.append((*about, *map(_median, values), seeds))
+    head = "task | metric | epochs | majority class | TF-IDF | random weights | albert-small-en"
+    return tables.table(f"{head} | albert-minilm-l6 | all-MiniLM-L6-v2 | runs", rows)
+
+
+def _of_equal_epochs(runs: Runs, name: str, model: str, sides: tuple[str, ...]) -> Runs:
+    """The runs of a task and model that declare their epochs: the folded model and its teacher have equal ones."""
+    own = [run for run in _of(runs, task=name, model=model) if run["side"] in sides]
+    return [run for run in own if "epochs" in run]
 
 
 def table_of_rates(runs: Runs) -> list[str]:
-    """A row for each task that the folded model and its teacher learned with several rates, in bfloat16."""
+    """A row for each task that the folded model and its teacher learned with both rates."""
     rows, rates = [], (1e-4, 3e-4)
-    ours = _of(runs, side="here", mixed_precision="mixed_bfloat16")
     for name, task in TASKS.items():
-        settings = [(model, rate) for model in (TEACHER, FOLDED) for rate in rates]
-        cells = [
-            _median(_scores(_of(ours, task=name, model=model, learning_rate=rate), task.metrics[0]))
-            for model, rate in settings
+        groups = [
+            _of(_of_equal_epochs(runs, name, model, _TRAINED), learning_rate=rate)
+            for model in (TEACHER, FOLDED)
+            for rate in rates
         ]
-        if all(cells):
+        if all(groups):
+            cells = [_median(_scores(group, task.metrics[0])) for group in groups]
             rows.append((_NAMES.get(name, name), task.metrics[0], *cells))
     names = [f"{model}, {rate:g}" for model in ("all-MiniLM-L6-v2", FOLDED) for rate in rates]
     return tables.table(" | ".join(["task", "metric", *names]), rows)
 
 
-def of_best_setting(runs: Runs) -> Runs:
-    """The runs of one task and model with the rate, epochs and precision that have the highest median."""
-    groups: dict[tuple, Runs] = {}
+def of_best_rate(runs: Runs) -> Runs:
+    """The runs of one task and model with the rate that has the highest median."""
+    groups: dict[float, Runs] = {}
     for run in runs:
-        groups.setdefault(tuple(run.get(key) for key in _SETTING), []).append(run)
+        groups.setdefault(run["learning_rate"], []).append(run)
     metric = TASKS[runs[0]["task"]].metrics[0] if runs else ""
     return max(groups.values(), key=lambda g: statistics.median(_scores(g, metric)), default=[])
 

@@ -1,13 +1,12 @@
 r"""Folds and distills a teacher on a GPU: Tables 3 and 4 of the paper on a trained model, and the published model.
 
-    python -m lab.fold --teacher=all-MiniLM-L6-v2 --data_dir=data --text_dir=work/fold --seeds=1,2,3
     python -m lab.fold --teacher=all-MiniLM-L6-v2 --data_dir=data --text_dir=work/fold --sizes=128-all-3 \
         --rows=128 --learning_rate=3e-3 --hidden_weight=1.5 --relation_weight=0.3 --train_minutes=1.33 \
         --output_dir=runs/folded --results_file=runs/folded.json
 
-Needs PyTorch beside the project (extra `peers`); without a GPU it is slow. --text_dir has train.txt and held_out.txt of
-`lab.fold.text`. A size is E, what is shared, the number of groups if it is not 1, and which layers start a group if it
-is not the middle one: 128-all, 128-all-3, 128-all-1-mean. Finished sizes and seeds are not repeated.
+Needs PyTorch beside the project (extra `peers`), and a GPU to be fast. --text_dir has the files of `lab.fold.text`;
+positions from --row_tokens on learn nothing. A size is E, what is shared, and perhaps the number of groups and which
+layers start them: 128-all, 128-all-3, 128-all-1-mean. Without --sizes, all are trained; finished ones are not repeated.
 """
 
 import csv
@@ -31,7 +30,7 @@ DECIDING = (
     *("128-all", "256-all", "384-all", "128-attention", "128-ffn", "128-none", "384-none"),
     "128-all-3",
 )
-_LENGTH = 128  # of a row, and of the longest text
+_LENGTH = 128  # of a row
 _SHORTEST = 3  # tokens for which a row is kept open
 _SST2_EXAMPLES = 5_000  # of the training set, for the classifier of frozen vectors
 
@@ -49,7 +48,8 @@ class FoldedSettings(Settings):
     seeds: str = setting("1", "Seeds, separated by commas.")
     num_train_steps: int = setting(1000, "Steps of distillation.", minimum=10)
     train_minutes: float = setting(0.0, "Trains this long instead.", minimum=0)
-    rows: int = setting(32, "Rows of 128 tokens in a batch.", minimum=1)
+    rows: int = setting(32, "Rows in a batch.", minimum=1)
+    row_tokens: int = setting(_LENGTH, "Tokens of a row; if more, long texts, too.", minimum=8)
     learning_rate: float = setting(7e-4, "Peak of the learning rate.", minimum=0)
     hidden_weight: float = setting(0.5, "Weight of the inner layers.", minimum=0)
     relation_weight: float = setting(0.0, "Weight of attention's relations.", minimum=0)
@@ -155,8 +155,11 @@ class Program:
     def _rows(self, name: str) -> Any:
         from lab.fold import in_torch
 
-        lines = pathlib.Path(self._settings.text_dir, name).read_text().split("\n")[:-1]
-        return in_torch.Rows.load(*packed(tokens(self._tokenizer, lines)), self._device)
+        folder, length = pathlib.Path(self._settings.text_dir), self._settings.row_tokens
+        names = [name, f"long_{name}"] if length > _LENGTH else [name]
+        lines = "".join((folder / name).read_text() for name in names).split("\n")[:-1]
+        rows = packed(tokens(self._tokenizer, lines, length), length)
+        return in_torch.Rows.load(*rows, self._device)
 
     def scores(self, encoder: Any = None) -> dict[str, float]:
         """Those of a student, or of the teacher."""
@@ -170,8 +173,7 @@ class Program:
         settings, initial = self._settings, folded(self._weights, size)
         student = in_torch.Encoder(initial.config, initial.arrays, self._device, trained=True)
         steps = 10**6 if settings.train_minutes else settings.num_train_steps
-        weights = {"hidden_weight": settings.hidden_weight}
-        weights["relation_weight"] = settings.relation_weight
+        weights = {key: getattr(settings, key) for key in ("hidden_weight", "relation_weight")}
         run = in_torch.Distillation(student, self._teacher, self._text, **weights).run(
             steps=steps,
             rows=settings.rows,

@@ -5,8 +5,8 @@ r"""Writes the plain lines of text from which the folded model is distilled: sen
 --data_dir contains text/wikipedia*/wiki_* (in the format of WikiExtractor), text/books/*.txt, race/train and the
 training files of GLUE, whole in glue/ or in part in glue_partial/. Only training files of tasks are read, without their
 labels. Half of the paragraphs are written as passages, the other half sentence by sentence: an encoder of sentences
-meets both. train.txt has the lines in a random order, held_out.txt the last of them. long.txt and long_held_out.txt
-have passages of Wikipedia of 110 to 400 words, which reach positions that the others do not.
+meets both. train.txt has the lines in a random order, held_out.txt the last of them. long_train.txt and
+long_held_out.txt have passages of Wikipedia of 110 to 400 words, which reach positions that the others do not.
 """
 
 import csv
@@ -188,7 +188,7 @@ def main(settings: TextSettings) -> None:
     parts = {
         "train.txt": order[:-HELD_OUT],
         "held_out.txt": order[-HELD_OUT:],
-        "long.txt": long[:-LONG_HELD_OUT],
+        "long_train.txt": long[:-LONG_HELD_OUT],
         "long_held_out.txt": long[-LONG_HELD_OUT:],
     }
     for name, part in parts.items():
