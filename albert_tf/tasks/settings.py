@@ -122,8 +122,8 @@ class FineTuningRunConfig(RunConfig):
         return self.do_train or self.do_eval or self.do_predict
 
 
-# Maximum width D -> peak learning rate of fine-tuning. Up to 384, it was measured (docs/results/real_weights.md). Above,
-# larger models collapse at rates that suit smaller ones (google-research/albert#197, google-research#151,
+# Maximum width D -> peak learning rate of fine-tuning. Up to 384, it was measured (docs/results/real_weights.md).
+# Above, larger models collapse at rates that suit smaller ones (google-research/albert#197, google-research#151,
 # keras-hub#831).
 _FINE_TUNING_RATES = {128: 1e-3, 512: 1e-4, 768: 3e-5, 1024: 2e-5, 2048: 1e-5, math.inf: 5e-6}
 # From random weights; wider models collapse at 3e-4, and 1e-4 is the rate of BERT's pretraining.
