@@ -118,11 +118,9 @@ class DistillationTask(Task):
                 rows.append(np.concatenate([cls, ids[: self._longest - 2], sep]))
         table = FeatureTable.from_rows({"input_ids": rows}, {})
         print(f"--{flag}: {len(table):,} texts, {int(table.row_splits[-1]):,} tokens", flush=True)
-        longest, used = table.lengths.max(), self._teacher.task_settings.get("max_seq_length", 512)
-        if flag == "input_file" and longest < min(used, self._positions):
-            print(
-                f"NOTE      longer texts than these ({longest} tokens) are not learned", flush=True
-            )
+        if flag == "input_file" and (longest := table.lengths.max()) < self._positions:
+            note = f"longer texts than these ({longest} tokens) are not learned"
+            print(f"NOTE      {note}", flush=True)
         buckets = lengths_to_pad_to(table.lengths, self._longest, 6)
         return TableData(table, ["input_ids"], buckets, by_length=True)
 
