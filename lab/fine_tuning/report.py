@@ -44,28 +44,27 @@ def pairs(runs: Runs) -> list[tuple[str, float, Runs, Runs]]:
     The rate is that of transformers. Here, the decay starts at step 0, so that after a tenth of warm-up, 1.11 times
     the rate is the same; where no run has it, those with an equal flag are compared.
     """
-    equal = _of(runs, model=TEACHER, epochs=None, mixed_precision=None)
+    equal = _of(runs, model=TEACHER, mixed_precision=None)
     found = []
-    for name in TASKS:
-        here = _of(equal, task=name, side="here")
-        for rate in sorted({run["learning_rate"] for run in _of(equal, task=name, side="torch")}):
-            there = _of(equal, task=name, side="torch", learning_rate=rate)
+    for name, task in TASKS.items():
+        own = [run for run in _of(equal, task=name) if run.get("epochs") in (None, task.epochs)]
+        here, others = _of(own, side="here"), _of(own, side="torch")
+        for rate in sorted({run["learning_rate"] for run in others}):
+            there = _of(others, learning_rate=rate)
             same = [run for run in here if abs(0.9 * run["learning_rate"] / rate - 1) < 0.01]
-            if own := same or _of(here, learning_rate=rate):
-                found.append((name, rate, own, there))
+            if compared := same or _of(here, learning_rate=rate):
+                found.append((name, rate, compared, there))
     return found
 
 
 def difference(here: Runs, there: Runs, metric: str) -> str:
-    """The mean difference of equal seeds; with several, that of an interval of 95 %."""
-    known = {run["seed"]: run["scores"][metric] for run in there}
-    differences = [
-        run["scores"][metric] - known[run["seed"]] for run in here if run["seed"] in known
-    ]
-    mean, count = statistics.mean(differences), len(differences)
-    if count == 1:
+    """The difference of the means; with several runs of both, with its interval of 95 % (Welch)."""
+    sides = [_scores(side, metric) for side in (here, there)]
+    mean = statistics.mean(sides[0]) - statistics.mean(sides[1])
+    if min(map(len, sides)) == 1:
         return f"{mean:+.1f}"
-    return f"{mean:+.1f} ± {margin([statistics.variance(differences)], [count]):.1f}"
+    half = margin([statistics.variance(side) for side in sides], [len(side) for side in sides])
+    return f"{mean:+.1f} ± {half:.1f}"
 
 
 def table_of_sides(runs: Runs) -> list[str]:
