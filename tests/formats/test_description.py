@@ -40,7 +40,7 @@ def test_a_folder_of_sentence_transformers_says_how_it_embeds():
     folder = str(pathlib.Path(__file__).parents[2] / "models" / "albert-minilm-l6")
     known = describe(folder)
     assert known.task_name == "embedding"
-    expected = {"max_seq_length": 512, "pooling": "mean", "normalize": True}
+    expected = {"max_seq_length": 256, "pooling": "mean", "normalize": True}
     assert expected.items() <= known.settings.items()
     values = {"do_train": False, "init_checkpoint": folder}
     classes = (EmbeddingConfig, FineTuningRunConfig, FineTuningOptimizerConfig)
