@@ -1,7 +1,8 @@
 """Fine-tunes a model on small tasks with several seeds: here, in transformers (PyTorch), and from random weights.
 
     python -m lab.fine_tuning --model=minilm --data_dir=data --torch_python=peers/bin/python --work_dir=runs/both
-    python -m lab.fine_tuning --model=models/albert-minilm-l6 --data_dir=data --sides=torch,random --work_dir=runs ...
+    python -m lab.fine_tuning --model=models/albert-minilm-l6 --data_dir=data --sides=torch,random \\
+        --torch_python=peers/bin/python --work_dir=runs/both
 
 Each finished run is added to --output_file; a run that is in the file is not repeated. `lab.fine_tuning.report` writes
 the tables of docs/results/real_weights.md and fold.md from it, and a plot. --data_dir contains glue/, glue_partial/
@@ -26,7 +27,7 @@ from albert_tf.training.settings import PRECISIONS
 from lab import machine
 
 _ROOT = pathlib.Path(__file__).parents[2]
-SIDES = ("here", "torch", "random")  # the last: in torch, from random weights
+SIDES = ("here", "torch", "random")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,7 +43,7 @@ class BothSettings(Settings):
     output_file: str = setting("docs/results/data/fine_tuning.json", "JSON file of all runs.")
     tasks: str = setting("CoLA,STS-B,SST-2,MRPC,RTE", "Tasks, separated by commas.")
     seeds: str = setting("1", "Seeds, separated by commas.")
-    sides: str = setting("here,torch", f"Of {', '.join(SIDES)} (weights, in torch).")
+    sides: str = setting("here,torch", f"Of {', '.join(SIDES)} (random weights, in torch).")
     learning_rate: float = setting(1e-4, "Peak learning rate.", minimum=0)
     epochs: float = setting(0.0, "Epochs; 0 means those of the task.", minimum=0)
     mixed_precision: str = setting("float32", "Precision of the side here.", choices=PRECISIONS)

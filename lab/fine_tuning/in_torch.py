@@ -252,9 +252,10 @@ def main(path):
     tokenizer = transformers.AutoTokenizer.from_pretrained(settings["model"])
     train, dev, kind, collate, outputs, score = prepared(settings, tokenizer)
     config = transformers.AutoConfig.from_pretrained(settings["model"], **outputs)
-    given = {"config": config, "dtype": torch.float32}
-    random = settings["random"]
-    model = kind.from_config(config) if random else kind.from_pretrained(settings["model"], **given)
+    if settings["random"]:
+        model = kind.from_config(config)
+    else:
+        model = kind.from_pretrained(settings["model"], config=config, dtype=torch.float32)
     model, collate = model.to(DEVICE), collate(tokenizer)
     steps = max(1, round(settings["epochs"] * len(train) / BATCH))
     losses = trained(model, collate, train, settings, steps)

@@ -77,13 +77,6 @@ def folded(weights: Any, name: str) -> Any:
     return folding.fold(weights, config, layers_from=rest[1] if rest[1:] else "middle")[0]
 
 
-def tokens(tokenizer: Any, texts: Sequence[str], length: int = _LENGTH) -> list[np.ndarray]:
-    """Token ids of texts, with [CLS] and [SEP]."""
-    ends = [tokenizer.cls_id], [tokenizer.sep_id]
-    ids = tokenizer.encode_batch(list(texts))
-    return [np.concatenate([ends[0], one[: length - 2], ends[1]]) for one in ids]
-
-
 def packed(texts: Sequence[np.ndarray], length: int = _LENGTH) -> tuple[np.ndarray, np.ndarray]:
     """Texts in rows, each in the fullest one that has room: token ids, and numbers of texts from 1, [X, L]."""
     open_rows: list[list[int]] = [[] for _ in range(length + 1)]  # by their room
@@ -152,19 +145,23 @@ class Program:
             self._weights.config, self._weights.arrays, self._device, trained=False
         )
 
+    def _tokens(self, texts: Sequence[str], length: int = _LENGTH) -> list[np.ndarray]:
+        ends = [self._tokenizer.cls_id], [self._tokenizer.sep_id]
+        ids = self._tokenizer.encode_batch(list(texts))
+        return [np.concatenate([ends[0], one[: length - 2], ends[1]]) for one in ids]
+
     def _rows(self, name: str) -> Any:
         from lab.fold import in_torch
 
         folder, length = pathlib.Path(self._settings.text_dir), self._settings.row_tokens
         names = [name, f"long_{name}"] if length > _LENGTH else [name]
         lines = "".join((folder / name).read_text() for name in names).split("\n")[:-1]
-        rows = packed(tokens(self._tokenizer, lines, length), length)
-        return in_torch.Rows.load(*rows, self._device)
+        return in_torch.Rows.load(*packed(self._tokens(lines, length), length), self._device)
 
     def scores(self, encoder: Any = None) -> dict[str, float]:
         """Those of a student, or of the teacher."""
         one = encoder or self._teacher
-        return self._tasks.scores(lambda texts: one.embed(tokens(self._tokenizer, texts)))
+        return self._tasks.scores(lambda texts: one.embed(self._tokens(texts)))
 
     def trained(self, size: str, seed: int) -> dict[str, Any]:
         """What is recorded of a size, which is trained and, if --output_dir is given, written."""

@@ -87,7 +87,9 @@ class DistillationTask(Task):
         self._tokenizer = self._vocabulary()
         models = self._weights.config, self._teacher.config
         self._positions = min(one.max_position_embeddings for one in models)
-        self._longest = min(config.max_seq_length, self._positions)
+        if config.max_seq_length > self._positions:
+            reason = f"is above the {self._positions} positions of student and teacher"
+            config.refuse("max_seq_length", reason)
         self._matched = matched_layers(*(one.num_hidden_layers for one in models))
         own = heads.MODEL_CLASSES[self._weights.model_class]
         self._model_class = heads.AlbertForPreTraining if config.masked_lm_weight else own
@@ -109,19 +111,19 @@ class DistillationTask(Task):
 
     def _read(self, flag: str) -> TableData:
         """The texts of a flag as token ids with [CLS] and [SEP]."""
-        tokenizer, patterns = self._tokenizer, getattr(self.config, flag)
+        config, tokenizer, patterns = self.config, self._tokenizer, getattr(self.config, flag)
         texts = read_texts(patterns, f"--{flag}={patterns}")
         rows: list[Any] = []
         cls, sep = (np.array([id], np.int32) for id in (tokenizer.cls_id, tokenizer.sep_id))
         for start in range(0, len(texts), _TEXTS_PER_CALL):
             for ids in tokenizer.encode_batch(texts[start : start + _TEXTS_PER_CALL]):
-                rows.append(np.concatenate([cls, ids[: self._longest - 2], sep]))
+                rows.append(np.concatenate([cls, ids[: config.max_seq_length - 2], sep]))
         table = FeatureTable.from_rows({"input_ids": rows}, {})
         print(f"--{flag}: {len(table):,} texts, {int(table.row_splits[-1]):,} tokens", flush=True)
         if flag == "input_file" and (longest := table.lengths.max()) < self._positions:
             note = f"longer texts than these ({longest} tokens) are not learned"
             print(f"NOTE      {note}", flush=True)
-        buckets = lengths_to_pad_to(table.lengths, self._longest, 6)
+        buckets = lengths_to_pad_to(table.lengths, config.max_seq_length, 6)
         return TableData(table, ["input_ids"], buckets, by_length=True)
 
     def data_files(self) -> Mapping[str, Mapping[str, str]]:
@@ -152,7 +154,7 @@ class DistillationTask(Task):
             if not any(name.startswith(_MASKED_LM_HEAD) for name in self._weights.arrays):
                 gamma_E = model.masked_lm_head.layer_norm.gamma
                 gamma_E.assign(tf.zeros_like(gamma_E))
-            sizes = {"mask_id": self._tokenizer.mask_id, "longest": self._longest}
+            sizes = {"mask_id": self._tokenizer.mask_id, "longest": self.config.max_seq_length}
             sizes["vocab_size"] = self.model_config.vocab_size
             model.masks = functools.partial(random_masks.masked, **sizes)
         teacher, _ = pretrained.build_model(self._teacher, dtype=self.config.teacher_precision)

@@ -51,7 +51,7 @@ class TaggingTask(FineTuningTask):
         """See `FineTuningTask`; a new head begins with the frequencies of the tags.
 
         If it began with 0, the first steps would only make O more probable at every word, and at D = 128 this made the
-        vectors of all words equal: the model never learned (docs/results/history.md).
+        vectors of all words equal: the model never learned.
         """
         model = super().build_model(**settings)
         if "train" in self.sentences and "output_bias" in self._initialized:

@@ -82,14 +82,15 @@ def test_layers_are_matched_at_the_same_relative_depth(student, teacher, expecte
     assert matched_layers(student, teacher) == expected
 
 
-@pytest.mark.parametrize("length", [9, 10_000])
-def test_positions_that_the_text_does_not_reach_are_said(models, tmp_path, capsys, length):
+def test_positions_that_the_text_does_not_reach_are_said(models, tmp_path, capsys):
     (models / "long.txt").write_text(" ".join(100 * ["the"]))
-    changes = f"--max_seq_length={length}", f"--input_file={models / 'long.txt'}"
-    table = task_of(models, tmp_path, *changes).train_data.table
     positions = load_pretrained(models / "student").config.max_position_embeddings
-    assert table.lengths.max() == min(length, positions)
-    assert ("longer texts" in capsys.readouterr().out) == (length < positions)
+    for length in (9, positions):
+        changes = f"--max_seq_length={length}", f"--input_file={models / 'long.txt'}"
+        assert task_of(models, tmp_path, *changes).train_data.table.lengths.max() == length
+        assert ("longer texts" in capsys.readouterr().out) == (length < positions)
+    with pytest.raises(UserError, match=f"above the {positions} positions"):
+        task_of(models, tmp_path, f"--max_seq_length={positions + 1}")
 
 
 def test_losses_equal_those_of_numpy(models, tmp_path, eager):
