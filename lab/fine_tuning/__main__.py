@@ -84,7 +84,10 @@ TASKS = {
     "MRPC": Task(("accuracy", "f1"), (0, 3, 4)),
     "RTE": Task(("accuracy",), (3, 1, 2), _TWO_WAY),
     "WNUT": Task(
-        ("f1", "precision", "recall"), folder="tagging", dev="dev.conll", program="run_tagger.py"
+        *(("f1", "precision", "recall"), (), ()),  # its labels are those of the file
+        folder="tagging",
+        dev="dev.conll",
+        program="run_tagger.py",
     ),
     "QNLI": Task(("accuracy",), (3, 1, 2), _TWO_WAY, **_PART),
     "MNLI": Task(("accuracy",), (-1, 8, 9), _NLI, dev="dev_matched.tsv", **_PART),
@@ -120,9 +123,6 @@ def data_of(name: str, settings: BothSettings) -> pathlib.Path:
     )
     files.write_bytes(str(folder / task.dev), (source / task.dev).read_bytes())
     return folder
-
-
-# --- The two sides ---
 
 
 def command_here(name: str, seed: int, folder: pathlib.Path, settings: BothSettings) -> list[str]:
