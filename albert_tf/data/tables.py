@@ -1,13 +1,12 @@
 """Tables of examples: TSV, CSV, JSON lines, Parquet, Arrow, and folders of such files, as DataFrames of pandas.
 
-The ending of a file's name selects the format; it may be followed by .gz. Files with an unknown ending are TSV, in
-which quotation marks are ordinary text: the files of GLUE contain thousands of unpaired ones.
+The ending of a file's name selects the format; it may be followed by .gz, .bz2, .xz or .zst. Files with an unknown
+ending are TSV, in which quotation marks are ordinary text: the files of GLUE contain thousands of unpaired ones.
 """
 
 import ast
 import contextlib
 import csv
-import gzip
 import io
 import json
 import math
@@ -17,7 +16,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from albert_tf.core import files
+from albert_tf.core import compression, files
 from albert_tf.core.errors import UserError, first_line
 
 if TYPE_CHECKING:
@@ -213,15 +212,12 @@ def is_missing(value: Any) -> bool:
 
 
 def _ending(path: str) -> str:
-    return os.path.splitext(path.rstrip("/").removesuffix(".gz"))[1].lower()
+    return os.path.splitext(compression.without_ending(path.rstrip("/")))[1].lower()
 
 
 def _content(path: str, source: str) -> bytes:
     try:
-        content = files.read_bytes(path)
-        return gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content
-    except (OSError, EOFError, ValueError) as error:
-        raise UserError(f"{source}: cannot be read: {first_line(error)}") from None
+        return compression.uncompressed_bytes(files.read_bytes(path), path)
     except UserError as error:
         raise UserError(f"{source}{str(error).removeprefix(path)}") from None
 

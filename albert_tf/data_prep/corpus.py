@@ -6,17 +6,17 @@ between documents.
 
 import contextlib
 import dataclasses
-import gzip
 import hashlib
+import io
 import os
+import re
 import sys
-import zlib
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import tqdm
 
-from albert_tf.core import files
+from albert_tf.core import compression, files
 from albert_tf.core.errors import UserError
 from albert_tf.core.files import OutputFile
 from albert_tf.core.settings import LARGEST_SEED, Settings, setting
@@ -113,33 +113,52 @@ def total_bytes(paths: Sequence[str]) -> int:
     return sum(map(size_of, paths))
 
 
+class Piece(NamedTuple):
+    """A line of a file, or a part of a line that is longer than `MAX_LINE_BYTES`."""
+
+    number: int  # of the line, from 1
+    text: str  # without line end
+    ends_line: bool
+
+
 class LineReader:
-    """Reads text files line by line, also gzip; `num_bytes` is read so far, `num_invalid` lines were not UTF-8."""
+    """Reads text files line by line, also compressed ones, in little memory whatever the length of the lines.
+
+    `num_bytes` is read so far, `num_invalid` lines were not UTF-8.
+    """
 
     def __init__(self, invalid_utf8: str):
         self.num_bytes = self.num_invalid = 0
         self._invalid_utf8 = invalid_utf8
 
     def read(self, path: str) -> Iterator[str]:
-        """The lines of a file, without line ends and byte-order mark; binary files are errors."""
+        """The texts of `read_pieces`."""
+        for piece in self.read_pieces(path):
+            yield piece.text
+
+    def read_pieces(self, path: str) -> Iterator[Piece]:
+        """The lines of a file, without byte-order mark; binary files are errors.
+
+        Lines of more than `MAX_LINE_BYTES` come in pieces, which end after a sentence, else after a word, else after a
+        character.
+        """
         with files.errors_named(path, "read"), files.open_binary(path) as raw:
-            # The first bytes, not the name, tell whether a file is compressed.
-            file: Any = gzip.GzipFile(fileobj=raw) if raw.peek(2).startswith(_GZIP) else raw
-            try:
-                check_head(file.peek(HEAD_BYTES)[:HEAD_BYTES], path)
-                for number, line in enumerate(file, start=1):
-                    self.num_bytes += len(line)
-                    encoding = "utf-8-sig" if number == 1 else "utf-8"
-                    try:
-                        text = line.decode(encoding)
-                    except UnicodeDecodeError:
-                        if self._invalid_utf8 == "error":
-                            raise UserError(not_utf8(f"{path}, line {number}")) from None
-                        self.num_invalid += 1
-                        text = line.decode(encoding, errors="replace")
-                    yield text.rstrip("\r\n")
-            except (EOFError, zlib.error):
-                raise UserError(f"{path}: its gzip data is cut off or damaged") from None
+            file = compression.uncompressed(raw, path)
+            check_head(file.peek(HEAD_BYTES)[:HEAD_BYTES], path)
+            number = 1
+            encoding = "utf-8-sig"
+            for data, ends_line in _read_pieces(file):
+                self.num_bytes += len(data)
+                try:
+                    text = data.decode(encoding)
+                except UnicodeDecodeError:
+                    if self._invalid_utf8 == "error":
+                        raise UserError(not_utf8(f"{path}, line {number}")) from None
+                    self.num_invalid += 1
+                    text = data.decode(encoding, errors="replace")
+                yield Piece(number, text.rstrip("\r\n") if ends_line else text, ends_line)
+                number += ends_line
+                encoding = "utf-8"
 
     def print_report(self, program: str) -> None:
         """Prints how many lines were not UTF-8, if there were any."""
@@ -152,14 +171,47 @@ def not_utf8(place: str) -> str:
     return f"{place}: not UTF-8; --invalid_utf8=replace reads on"
 
 
+MAX_LINE_BYTES = 1 << 20  # longer lines are read in pieces
+_SEARCHED_BYTES = 1 << 16  # at the end of such a piece, for the end of a sentence or of a word
+# A full stop or mark with a blank after it, if no small letter follows; the marks 。 ！ ？ । with or without 」 or 』.
+_SENTENCE_END = re.compile(
+    rb"[.!?][\"')\]]*[ \t]+(?![a-z])"
+    rb"|(?:\xe3\x80\x82|\xef\xbc[\x81\x9f]|\xe0\xa5\xa4)(?:\xe3\x80[\x8d\x8f])*"
+)
+_WORD_END = re.compile(rb"[ \t]+")
+_CHARACTER_END = re.compile(rb"(?=[^\x80-\xbf])")  # before the first byte of a character
+
+
+def _read_pieces(file: io.BufferedIOBase) -> Iterator[tuple[bytes, bool]]:
+    """The lines of a file with their ends, long ones in pieces; and whether a line ends."""
+    rest = b""  # of a line, behind the piece that was cut off
+    while data := rest + file.readline(MAX_LINE_BYTES - len(rest)):
+        ends_line = data.endswith(b"\n") or len(data) < MAX_LINE_BYTES
+        end = len(data) if ends_line else _place_to_cut(data)
+        yield data[:end], ends_line
+        rest = data[end:]
+
+
+def _place_to_cut(data: bytes) -> int:
+    """Where a piece of a line ends."""
+    start = len(data) - _SEARCHED_BYTES
+    for pattern in (_SENTENCE_END, _WORD_END, _CHARACTER_END):
+        ends = [match.end() for match in pattern.finditer(data, start)]
+        # The end of the data is no place: the next byte may belong to the same sentence, word or character.
+        if places := [end for end in ends if start < end < len(data)]:
+            return places[-1]
+    return len(data)
+
+
 HEAD_BYTES = 1 << 16
-_GZIP = b"\x1f\x8b"
 
 
 def check_head(head: bytes, path: str) -> None:
     """Raises a UserError if a file that begins with these bytes is not text; archives and UTF-16 have NUL bytes."""
-    if head.startswith(_GZIP):
+    if compression.kind_of(head):
         raise UserError(f"{path}: is compressed; unpack it, or let split_sentences read it")
+    if head.startswith(b"PK\x03\x04"):
+        raise UserError(f"{path}: is a zip archive, expected UTF-8 text; unpack it")
     if b"\0" in head:
         raise UserError(f"{path}: is binary (it has NUL bytes), expected UTF-8 text")
     if b"\n" not in head and b"\r" in head.rstrip(b"\r"):

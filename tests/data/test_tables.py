@@ -56,6 +56,8 @@ FORMATS = {
     "a.csv": lambda path: FRAME.to_csv(path, index=False),
     "b.CSV": lambda path: FRAME.to_csv(path, index=False, **SEMICOLONS),
     "a.csv.gz": lambda path: FRAME.to_csv(path, index=False),
+    "a.csv.bz2": lambda path: FRAME.to_csv(path, index=False),
+    "a.jsonl.xz": lambda path: FRAME.to_json(path, orient="records", lines=True),
     "a.jsonl": lambda path: FRAME.to_json(path, orient="records", lines=True),
     "a.json": lambda path: FRAME.to_json(path, orient="records", indent=1),
     "a.parquet": lambda path: FRAME.to_parquet(path, index=False),

@@ -1,7 +1,9 @@
 """Documents -> sentences: hand-made documents first, then formats, invariants, wrong input, real data."""
 
+import bz2
 import gzip
 import json
+import lzma
 import os
 import pathlib
 
@@ -342,8 +344,9 @@ def test_bytes_that_are_not_utf8_are_replaced(tmp_path, capsys):
     assert "1 lines were not UTF-8" in capsys.readouterr().err
 
 
-def test_gzip_is_read_whatever_its_name(tmp_path):
-    packed = gzip.compress(b"One is. Two is.")
+@pytest.mark.parametrize("compress", [gzip.compress, bz2.compress, lzma.compress])
+def test_compressed_files_are_read_whatever_their_names(tmp_path, compress):
+    packed = compress(b"One is. Two is.")
     assert split(tmp_path, {"a.gz": packed, "b.txt": packed}) == [["One is.", "Two is."]] * 2
 
 
