@@ -1,4 +1,4 @@
-"""Splits plain text, WikiExtractor pages or JSON lines into sentences.
+"""Splits plain text, WikiExtractor pages, or the objects of JSON lines or of a JSON array into sentences.
 
     albert-tf data split_sentences --input_file='wiki/*/wiki_*' --output_file=corpus.txt
 
@@ -7,7 +7,6 @@ one sentence per line and a blank line between documents. `sentences.py` splits;
 summary says how much that was. Licenses of Project Gutenberg are left out.
 """
 
-import contextlib
 import dataclasses
 import html
 import itertools
@@ -16,15 +15,16 @@ import re
 import textwrap
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from albert_tf.core import flags
-from albert_tf.core.errors import UserError
+from albert_tf.core.errors import UserError, shortened
 from albert_tf.core.settings import setting
 from albert_tf.core.workers import Workers, in_chunks
-from albert_tf.data_prep import corpus
+from albert_tf.data_prep import corpus, json_records
 from albert_tf.data_prep import sentences as prose
+from albert_tf.data_prep.corpus import Piece
 
 PROGRAM = "split_sentences"
 CHUNK_CHARS = 1_000_000  # text sent to a worker at once
@@ -48,7 +48,7 @@ class SplitSettings(corpus.CorpusSettings):
         "Meaning of a line break in text: the paragraph continues (wrapped), or the next paragraph begins.",
         choices=("auto", "wrapped", "paragraphs"),
     )
-    text_field: str = setting("text", "Name of the text in a JSON line.")
+    text_field: str = setting("text", "Name of the text in an object of JSON.")
     language: str = setting(
         "en", "ISO code of the language in small letters, such as de, for its abbreviations."
     )
@@ -98,17 +98,18 @@ def dropped_line(counts: Counter, settings: SplitSettings) -> str:
     """How much was dropped; a warning above a tenth."""
     kinds = ("sentences", "fragments", "documents", "short documents")
     sentences, fragments, documents, short = (counts[kind] for kind in kinds)
-    is_much = 10 * fragments > sentences or 10 * short > documents
+    kept = counts["kept characters"] / max(1, counts["characters"])
+    is_much = 10 * fragments > sentences or 10 * short > documents or kept < 0.9
+    warning = "WARNING: " if is_much else ""
     return (
-        f"{'WARNING: ' * is_much}of {sentences:,} sentences, {fragments:,} were dropped as fragments"
-        f" (--drop_fragments); of {documents:,} documents, {short:,} with fewer than {settings.min_sentences} sentences"
-        " (--min_sentences)"
+        f"{warning}of {sentences:,} sentences, {fragments:,} were dropped as fragments (--drop_fragments); of"
+        f" {documents:,} documents, {short:,} with fewer than {settings.min_sentences} sentences (--min_sentences);"
+        f" {kept:.1%} of the text is kept"
     )
 
 
 # Reading: files -> documents.
 
-NumberedLine = tuple[int, str]
 END_OF_DOCUMENT = None  # between the lines of two documents
 
 
@@ -130,63 +131,108 @@ def read_documents(
     path: str, reader: corpus.LineReader, settings: SplitSettings
 ) -> Iterator[Document]:
     """The documents of a file, without blank ones; cuts documents that are too long."""
-    lines: Iterator[NumberedLine] = enumerate(reader.read(path), start=1)
-    lines = itertools.dropwhile(lambda numbered: not numbered[1].strip(), lines)
-    first_line = next(lines, (0, ""))
-    lines = itertools.chain([first_line], lines)
-    file_format = detect_format(first_line[1])
+    pieces: Iterator[Piece] = reader.read_pieces(path)
+    pieces = itertools.dropwhile(lambda piece: not piece.text.strip(), pieces)
+    head = list(itertools.islice(pieces, _HEAD_PIECES))
+    pieces = itertools.chain(head, pieces)
+    file_format = detect_format(head, path)
     if file_format == "wikiextractor":
-        groups = _read_pages(lines, path)
+        yield from _close_documents(_read_pages(pieces, path), is_page=True)
     elif file_format == "jsonl":
-        groups = _read_json_lines(lines, path, settings.text_field)
+        yield from _read_records(json_records.of_lines(pieces, path), settings.text_field)
+    elif file_format == "json array":
+        yield from _read_records(json_records.of_array(pieces, path), settings.text_field)
     else:
-        ends = settings.document_separator == "blank_line"
-        groups = (END_OF_DOCUMENT if ends and not line.strip() else line for _, line in lines)
-    yield from _close_documents(groups, file_format == "wikiextractor")
+        has_blank_ends = settings.document_separator == "blank_line"
+        yield from _close_documents(_read_text(pieces, has_blank_ends), is_page=False)
 
 
-def detect_format(line: str) -> str:
-    """The format of a file, decided by its first line that is not blank: "text", "wikiextractor" or "jsonl"."""
-    if line.startswith("<doc "):
+_HEAD_PIECES = 3  # "[", "{" and '"text": ...' can be in three lines
+_OBJECT_START = re.compile(r'\s*\{\s*"(?:[^"\\]|\\.)*"\s*:')
+_ARRAY_START = re.compile(r'\s*\[\s*\{\s*["}]')
+_ARRAY_OF_TEXTS_START = re.compile(r'\s*\[\s*"(?:[^"\\]|\\.)*"\s*[],]')
+_EXPECTED_JSON = "expected an object in each line, or an array of objects"
+
+
+def detect_format(head: Sequence[Piece], path: str) -> str:
+    """The format of a file, decided by its first lines: "text", "wikiextractor", "jsonl" or "json array"."""
+    if not head:
+        return "text"
+    first = head[0]
+    text = "\n".join(piece.text for piece in head)
+    if first.text.startswith("<doc "):
         return "wikiextractor"
-    if line.lstrip().startswith("{"):
-        with contextlib.suppress(ValueError, RecursionError):
-            json.loads(line)
-            return "jsonl"
-    return "text"
+    if _ARRAY_START.match(text):
+        return "json array"
+    if _ARRAY_OF_TEXTS_START.match(text):
+        raise UserError(f"{path}: is a JSON array of texts, {_EXPECTED_JSON}")
+    if not first.text.lstrip().startswith("{"):
+        return "text"
+    if not first.ends_line and _OBJECT_START.match(first.text):
+        return "jsonl"
+    try:
+        json.loads(first.text)
+        return "jsonl"
+    except (ValueError, RecursionError) as error:
+        if _OBJECT_START.match(text):  # otherwise it may be any text, such as {{a template}}
+            place = f"{path}:{first.number}"
+            raise UserError(f"{place}: not JSON ({error}); {_EXPECTED_JSON}") from None
+        return "text"
+
+
+def _read_text(pieces: Iterable[Piece], has_blank_ends: bool) -> Iterator[str | None]:
+    for piece in pieces:
+        is_end = has_blank_ends and not piece.text.strip()
+        yield END_OF_DOCUMENT if is_end else piece.text
 
 
 _PAGE_START = re.compile(r'<doc [^>]*?(?:title="(?P<title>.*)")?>\s*$')
 
 
-def _read_pages(lines: Iterable[NumberedLine], path: str) -> Iterator[str | None]:
+def _read_pages(pieces: Iterable[Piece], path: str) -> Iterator[str | None]:
     title: str | None = None  # of the page, until its first line is read
-    for number, line in lines:
+    for number, line, _ in pieces:
         if match := _PAGE_START.match(line):
             yield END_OF_DOCUMENT
-            title = html.unescape(match["title"] or "").strip()
+            title = _title(match["title"] or "")
         elif line.startswith("<doc "):
             raise UserError(f"{path}:{number}: expected a line <doc ...>, got {line[:40]!r}")
         elif not line.startswith("</doc>"):
-            if html.unescape(line).strip() != title:
+            if _title(line) != title:
                 yield line
             title = None
 
 
-def _read_json_lines(lines: Iterable[NumberedLine], path: str, key: str) -> Iterator[str | None]:
-    for number, line in lines:
-        if not line.strip():
-            continue
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError):
-            raise UserError(f"{path}:{number}: not JSON") from None
+_KEYS_OF_PAGES = {
+    "id",
+    "url",
+    "title",
+    "text",
+}  # of WikiExtractor's --json; newer versions add revid
+
+
+def _read_records(records: Iterable[json_records.Record], key: str) -> Iterator[Document]:
+    for place, record in records:
         text = record.get(key) if isinstance(record, dict) else None
         if not isinstance(text, str):
             expected = f"an object with a text {key!r}; --text_field names another"
-            raise UserError(f"{path}:{number}: expected {expected}")
-        yield from text.splitlines()
-        yield END_OF_DOCUMENT
+            raise UserError(f"{place}: expected {expected}, got {_shape_of(record)}")
+        lines: list[str] = text.splitlines()
+        is_page = key == "text" and record.keys() - {"revid"} == _KEYS_OF_PAGES
+        if is_page and lines and _title(lines[0]) == _title(str(record["title"])):
+            del lines[0]
+        yield from _close_documents(lines, is_page)
+
+
+def _title(text: str) -> str:
+    return html.unescape(text).strip()
+
+
+def _shape_of(record: Any) -> str:
+    """What a value of JSON is, for messages."""
+    if isinstance(record, dict):
+        return "one with " + ", ".join(map(repr, itertools.islice(record, 10)))
+    return "an array" if isinstance(record, list) else shortened(record)
 
 
 def _close_documents(lines: Iterable[str | None], is_page: bool) -> Iterator[Document]:
@@ -221,6 +267,7 @@ def _split_chunk(
     for document in documents:
         sentences = split_document(document, settings, counts)
         if len(sentences) >= settings.min_sentences:
+            counts["kept characters"] += sum(map(len, sentences))
             split_documents.append((document.key, cut_long(sentences, counts)))
         else:
             counts["short documents"] += 1
@@ -239,6 +286,7 @@ def split_document(document: Document, settings: SplitSettings, counts: Counter)
         for text in texts:
             dropped = settings.drop_fragments and (is_part or is_fragment(text, document.is_page))
             counts["sentences"] += 1
+            counts["characters"] += len(text)
             counts["fragments"] += dropped
             if not dropped:
                 sentences.append(text)

@@ -10,7 +10,7 @@ import pathlib
 import pytest
 
 from albert_tf.core.errors import UserError
-from albert_tf.data_prep import corpus, sentences, split_sentences
+from albert_tf.data_prep import corpus, json_records, sentences, split_sentences
 from albert_tf.data_prep.split_sentences import SplitSettings
 from tests.helpers import documents_in, write_files
 
@@ -163,6 +163,8 @@ def test_wikiextractor_pages(tmp_path, capsys):
     assert "1 files -> 2 documents, 5 sentences" in last_line
     assert "WARNING: of 10 sentences, 4 were dropped as fragments (--drop_fragments)" in dropped
     assert "of 3 documents, 1 with fewer than 2 sentences (--min_sentences)" in dropped
+    # 141 of 225 characters: without two fragments, a title and a page of one sentence
+    assert dropped.endswith("; 62.6% of the text is kept")
 
 
 def test_plain_text_is_one_document_a_file(tmp_path):
@@ -187,6 +189,81 @@ def test_json_lines(tmp_path):
         ["Café 😀 is one.", "Two is here.", "Third line."],
         ["So it is.", "It is."],
     ]
+
+
+RECORDS = [
+    {"id": 0, "tags": ["[", {"a": "}]"}], "text": 'He said "[no]". Two is \\ here.'},
+    {"id": 1, "tags": [], "text": "Three is here. Four {is} here."},
+]
+
+
+@pytest.mark.parametrize("indent", [None, 0, 2, "\t"])
+@pytest.mark.parametrize("chunk_chars", [1, 7, 1 << 20])
+def test_each_object_of_a_json_array_is_a_document(tmp_path, monkeypatch, indent, chunk_chars):
+    monkeypatch.setattr(json_records, "_CHUNK_CHARS", chunk_chars)
+    monkeypatch.setattr(corpus, "MAX_LINE_BYTES", 90)
+    monkeypatch.setattr(corpus, "_SEARCHED_BYTES", 20)
+    assert split(tmp_path, {"a.json": "\ufeff\n" + json.dumps(RECORDS, indent=indent) + "\n"}) == [
+        ['He said "[no]".', "Two is \\ here."],
+        ["Three is here.", "Four {is} here."],
+    ]
+
+
+def test_a_json_line_that_is_read_in_pieces_is_one_document(tmp_path, monkeypatch):
+    monkeypatch.setattr(corpus, "MAX_LINE_BYTES", 40)
+    monkeypatch.setattr(corpus, "_SEARCHED_BYTES", 20)
+    lines = "\n".join(map(json.dumps, RECORDS))
+    assert [len(document) for document in split(tmp_path, {"a.jsonl": lines})] == [2, 2]
+    monkeypatch.setattr(json_records, "MAX_RECORD_CHARS", 50)
+    expected = "a.jsonl:1: a JSON value of more than 50 characters; divide it into several"
+    with pytest.raises(UserError, match=expected):
+        split(tmp_path, {"a.jsonl": lines})
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('{"data": [{"text": "One. Two."}]}', r"a:1: .* text 'text'; .* got one with 'data'$"),
+        ('[{"data": [1]}]', r"a, item 1 of its array: expected an object with a text 'text'"),
+        ('[{"text": "A b. C d."}, ["e"]]', "a, item 2 of its array: .*, got an array$"),
+        ('[{"text": "A b. C d."}, {"text": tru', "item 2 of its array: not JSON"),
+        ('[{"text": "A b. C d."}\n{"text": 1}]', "item 1 of its array: .*expected ',' after it"),
+        ('[{"text": "A b. C d."}', "item 1 of its array: .*got the end of the file"),
+        ('[{"text": "A b. C d."}] []', "text after the end of its JSON array"),
+        ('[\n  "One is. Two is.",\n  "Three."]', "a JSON array of texts, expected an object in"),
+        ('{\n  "text": "One is. Two is."\n}', "a:1: not JSON .*; expected an object in each line"),
+        ('{"text": "One is. Two is.', "a:1: not JSON"),
+        ('{"text": "A b. C d."}\n{"text": 5}', r"a:2: expected an object with a text 'text'"),
+    ],
+)
+def test_other_json_is_one_line(tmp_path, text, expected):
+    if text.endswith("is."):
+        text += '": '
+    with pytest.raises(UserError, match=expected):
+        split(tmp_path, {"a": text})
+
+
+@pytest.mark.parametrize(
+    "start", ["[1] A note", "[[File:a.jpg]]", "{{A template}}", '["No," he', "{ a"]
+)
+def test_text_may_begin_with_a_bracket(tmp_path, start):
+    assert split(tmp_path, {"a": f"{start} is here. It is."}) == [[f"{start} is here.", "It is."]]
+
+
+def test_pages_of_wikiextractor_are_cleaned_in_json_as_in_xml(tmp_path):
+    text = (
+        "Ur &amp; Uruk\n\nUr () was &lt;b&gt;old&lt;/b&gt;.&lt;br&gt; AT&amp;T dug there.\n"
+        'History.\nIts walls (, ) were high &lt;ref name="a"/&gt; once. had gates.'
+    )
+    page = f'<doc id="1" url="u" title="Ur &amp; Uruk">\n{text}\n</doc>\n'
+    record = {"id": "1", "revid": "2", "url": "u", "title": "Ur &amp; Uruk", "text": text}
+    expected = [["Ur was old.", "AT&T dug there.", "Its walls were high once."]]
+    assert split(tmp_path, {"wiki_00": page}) == expected
+    assert split(tmp_path, {"wiki_00": json.dumps(record) + "\n"}) == expected
+    # Others' JSON is no page: a line of it may be anything.
+    del record["url"]
+    (kept,) = split(tmp_path, {"wiki_00": json.dumps(record)})
+    assert "&lt;br&gt; AT&amp;T dug there." in kept
 
 
 def test_drops_what_is_no_prose(tmp_path):
