@@ -11,6 +11,7 @@ import glob
 import io
 import json
 import os
+import re
 import shutil
 import sys
 import types
@@ -86,6 +87,38 @@ def matching(pattern: str) -> list[str]:
     if exists(pattern):
         return [pattern]
     return sorted(_on(pattern, lambda system: system.glob(pattern)))
+
+
+def split_list(paths: str) -> list[str]:
+    """The paths and patterns between commas, without the blanks around them: "a.txt, b*" -> ["a.txt", "b*"]."""
+    parts = [part.strip() for part in paths.split(",")]
+    return [part for part in parts if part]
+
+
+def listed(paths: str) -> list[str]:
+    """The paths and patterns that a flag lists; the name of an existing file or folder may contain commas."""
+    return [paths] if exists(paths) else split_list(paths)
+
+
+# Pretraining records and what describes them, vectors of `search`, vocabularies of `train_sentencepiece`.
+_WRITTEN_BESIDE_TEXTS = re.compile(
+    r"metadata\.json|pretraining-\d+-of-\d+\.tfrecord|.+\.[0-9a-f]{16}\.vectors|.+\.model"
+)
+
+
+def is_written_beside_texts(path: str) -> bool:
+    """Whether a name is that of a file which programs of this project write into folders of texts."""
+    return bool(_WRITTEN_BESIDE_TEXTS.fullmatch(os.path.basename(path)))
+
+
+def texts_matching(pattern: str) -> list[str]:
+    """As `matching`; a glob leaves out what programs of this project write beside texts."""
+    paths = matching(pattern)
+    return (
+        paths
+        if paths == [pattern]
+        else [path for path in paths if not is_written_beside_texts(path)]
+    )
 
 
 class _RemoteReader(io.RawIOBase):

@@ -139,8 +139,9 @@ def check_paths(settings: Settings) -> None:
         if not (declared := field.metadata["input_path"]):
             continue
         paths = getattr(settings, field.name)
-        for path in [paths] if os.path.exists(paths) else filter(None, paths.split(",")):
-            is_there = os.path.exists(path) or glob.glob(path) or os.path.exists(path + ".index")
+        for path in [paths] if os.path.exists(paths) else files.split_list(paths):
+            matches = glob.iglob(path, recursive=True)
+            is_there = os.path.exists(path) or any(matches) or os.path.exists(path + ".index")
             if not (is_there or "://" in path or path.startswith(files.HUB_PREFIX)):
                 hint = declared(path) if callable(declared) else ""
                 reason = "no such file or folder" + (f"; {hint}" if hint else "")

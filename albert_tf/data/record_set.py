@@ -68,7 +68,7 @@ def find_records(patterns: str, flag: str) -> RecordSet:
 
     A UserError if nothing matches, a file is missing, empty, truncated or not a TFRecord file, or files do not match.
     """
-    found = [path for pattern in patterns.split(",") for path in _expand(pattern.strip())]
+    found = [path for pattern in file_system.listed(patterns) for path in _expand(pattern)]
     if not found:
         raise UserError(f"--{flag}={patterns}: no record files there (*.tfrecord*)")
     metadata_of = {
@@ -95,13 +95,23 @@ def find_records(patterns: str, flag: str) -> RecordSet:
 def _expand(pattern: str) -> list[str]:
     """The files of a pattern; those of a folder are the ones that its metadata.json lists."""
     if file_system.is_folder(pattern):
-        path = os.path.join(pattern, base.METADATA_FILE)
-        if file_system.exists(path):
-            shards = file_system.read_json(path).get("shards", ())
-            return [os.path.join(pattern, shard["file"]) for shard in shards]
-        pattern = os.path.join(glob.escape(pattern), "*.tfrecord*")
-    # Unlike the shell's "*", that of TensorFlow, for remote files, matches hidden names.
-    paths = file_system.matching(pattern)
+        return _files_of_folder(pattern)
+    paths: list[str] = []
+    for path in file_system.matching(pattern):
+        name = os.path.basename(path)
+        # Unlike the shell's "*", that of TensorFlow, for remote files, matches hidden names.
+        if name.startswith(".") or (name == base.METADATA_FILE and path != pattern):
+            continue
+        paths += _files_of_folder(path) if file_system.is_folder(path) else [path]
+    return list(dict.fromkeys(paths))  # "**" finds a folder and the files in it
+
+
+def _files_of_folder(folder: str) -> list[str]:
+    path = os.path.join(folder, base.METADATA_FILE)
+    if file_system.exists(path):
+        shards = file_system.read_json(path).get("shards", ())
+        return [os.path.join(folder, shard["file"]) for shard in shards]
+    paths = file_system.matching(os.path.join(glob.escape(folder), "*.tfrecord*"))
     return [path for path in paths if not os.path.basename(path).startswith(".")]
 
 

@@ -224,10 +224,9 @@ def _content(path: str, source: str) -> bytes:
 
 def _paths(path: str) -> list[str]:
     """The files or folders that a flag names."""
-    if files.exists(path):
-        return [path]
-    names = [name.strip() for name in path.split(",") if name.strip()]
-    return [found for name in names for found in (sorted(files.matching(name)) or [name])]
+    return [
+        found for name in files.listed(path) for found in (files.texts_matching(name) or [name])
+    ]
 
 
 def _parts(path: str, source: str) -> list[tuple[str, bytes]]:

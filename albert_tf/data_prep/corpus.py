@@ -72,15 +72,15 @@ def expand_paths(patterns: str, *, not_among: Sequence[str] = ()) -> list[str]:
     """The files that a flag such as --input_file names, in a fixed order, each once.
 
     Args:
-      patterns: files, globs and folders, separated by commas; subfolders are searched, hidden files left out. The name
-        of an existing file or folder may contain commas.
+      patterns: files, globs and folders, separated by commas; subfolders are searched. Hidden files are left out, and
+        what programs of this project write beside texts. The name of an existing file or folder may contain commas.
       not_among: files that the program is going to write; reading one of them is an error.
     """
     paths: list[str] = []
-    for pattern in filter(None, [patterns] if files.exists(patterns) else patterns.split(",")):
+    for pattern in files.listed(patterns):
         with files.errors_named(f"--input_file={pattern}", "listed"):
             found: list[str] = []
-            for match in files.matching(pattern):
+            for match in files.texts_matching(pattern):
                 found += _files_below(match) if files.is_folder(match) else [match]
         if not found:
             raise UserError(f"--input_file={pattern}: no such file or folder")
@@ -96,7 +96,9 @@ def _files_below(folder: str) -> Iterator[str]:
     """The files below a folder without hidden ones; the files of a folder come before those of its subfolders."""
     paths = [os.path.join(folder, name) for name in files.names_in(folder)]
     subfolders = set(filter(files.is_folder, paths))
-    yield from (path for path in paths if path not in subfolders)
+    for path in paths:
+        if path not in subfolders and not files.is_written_beside_texts(path):
+            yield path
     for subfolder in sorted(subfolders):
         if not os.path.islink(subfolder):  # a link to a folder above would not end
             yield from _files_below(subfolder)

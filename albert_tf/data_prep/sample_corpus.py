@@ -58,7 +58,7 @@ class SampleSettings(corpus.CorpusSettings):
 def main(settings: SampleSettings) -> None:
     """Collects the documentation and writes it as a corpus and a task."""
     installed = map(sysconfig.get_path, ("stdlib", "purelib", "platlib"))
-    given = settings.input_file.split(",") if settings.input_file else []
+    given = files.listed(settings.input_file) if settings.input_file else []
     roots = given or map(os.path.realpath, installed)
     modules = sorted(itertools.chain.from_iterable(map(find_modules, dict.fromkeys(roots))))
     if not modules:

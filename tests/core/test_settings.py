@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from albert_tf.core import flags
+from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings, changed, setting
 from tests.helpers import ROOT, error_of, fine_tuning_settings
 
@@ -170,3 +171,14 @@ def test_how_a_program_ends(words, status, message, tmp_path):
 )
 def test_names_of_other_libraries_are_answered_with_the_flag(flag, meant):
     assert meant in error_of(fine_tuning_settings, "classifier", flag)
+
+
+def test_lists_of_paths_may_have_blanks_and_globs_search_subfolders(tmp_path):
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "b" / "x.tsv").touch()
+    (tmp_path / "y.tsv").touch()
+    value = f"{tmp_path}/y.tsv, {tmp_path}/**/x.tsv ,"
+    settings = parsed(Own, "--folder=f", f"--source={value}")
+    assert settings.source == value
+    with pytest.raises(UserError, match=r"z\.tsv: no such file or folder; get "):
+        parsed(Own, "--folder=f", f"--source={tmp_path}/y.tsv, {tmp_path}/**/z.tsv")

@@ -61,6 +61,18 @@ def test_the_files_of_a_folder_are_those_that_its_metadata_lists(records_file):
         find(records_file.parent)
 
 
+def test_a_glob_leaves_out_the_metadata_and_expands_folders(records_file):
+    write_metadata(records_file, shards=[listed(records_file)], max_seq_length=LENGTH)
+    folder = records_file.parent
+    for pattern in ("*", "../*", "**", "*.tfrecord, "):
+        record_set = find(folder / pattern)
+        assert [len(record_set.files), record_set.num_examples] == [1, 60], pattern
+        assert record_set.metadata["max_seq_length"] == LENGTH
+    # A file that is named is taken at its word.
+    with pytest.raises(UserError, match=r"metadata\.json is not a complete TFRecord file"):
+        find(folder / "metadata.json")
+
+
 def test_folders_must_agree_about_the_cleaning_of_text(records_file):
     write_metadata(records_file, do_lower_case=True)
     other = records_file.parent / "cased" / "b.tfrecord"

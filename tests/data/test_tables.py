@@ -219,3 +219,11 @@ def test_missing_values_of_pandas_are_empty_texts():
     values = pandas.Series(["a", None], dtype="string").to_list() + [pandas.NaT, np.float32("nan")]
     assert list(map(cell, values)) == ["a", "", "", ""]
     assert cell(np.float32(0.1)) == "0.1" and cell(np.array([1.0, 2.5])) == ["1", "2.5"]
+
+
+def test_a_list_may_have_blanks_after_its_commas(tmp_path):
+    (tmp_path / "a.tsv").write_text("text\tlabel\na\tx\n")
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "c.tsv").write_text("text\tlabel\nb\ty\n")
+    table = read_table(f"{tmp_path}/a.tsv, {tmp_path}/**/c.tsv", source="--train_file")
+    assert table["text"].tolist() == ["a", "b"]

@@ -449,6 +449,26 @@ def test_expands_paths_in_order_and_once(tmp_path):
     assert corpus.expand_paths(f"{folder}/e,f") == [f"{folder}/e,f"]
 
 
+def test_lists_of_paths_may_have_blanks_and_globs_search_subfolders(tmp_path):
+    write_files(tmp_path / "in", {"b.txt": "", "c/d/a.txt": "", "c/e.txt": ""})
+    folder = str(tmp_path / "in")
+    paths = corpus.expand_paths(f"{folder}/b.txt , {folder}/c/**/*.txt")
+    assert [os.path.relpath(path, folder) for path in paths] == ["b.txt", "c/d/a.txt", "c/e.txt"]
+
+
+def test_what_programs_write_beside_texts_is_no_text(tmp_path):
+    texts = {"a.txt": "", "metadata.txt": "", "models/b.txt": ""}
+    others = {"spiece.model": "", "records/metadata.json": "", "a.txt.0123456789abcdef.vectors": ""}
+    others["records/pretraining-00000-of-00001.tfrecord"] = ""
+    write_files(tmp_path / "in", texts | others)
+    folder = str(tmp_path / "in")
+    for pattern in (folder, f"{folder}/*", f"{folder}/**"):
+        paths = [os.path.relpath(path, folder) for path in corpus.expand_paths(pattern)]
+        assert sorted(paths) == sorted(texts), pattern
+    # A file that is named is taken at its word.
+    assert corpus.expand_paths(f"{folder}/spiece.model") == [f"{folder}/spiece.model"]
+
+
 def test_real_text(tmp_path, real_data):
     wikipedia = real_data / "text" / "wikipedia" / "wiki_00"
     books = real_data / "text" / "gutenberg" / "chesterton-b*.txt"
