@@ -24,6 +24,7 @@ from albert_tf.core.errors import UserError, first_line, shortened
 from albert_tf.core.files import AnyPath, parse_json, read_bytes
 from albert_tf.text import added_tokens, wordpiece
 from albert_tf.text.sequences import Texts, model_inputs
+from albert_tf.text.visible import visible_token_spans
 
 MARKER = "▁"  # U+2581: SentencePiece writes it for the space before a word
 WORD_START_RULES = ("original", "marker")
@@ -289,20 +290,22 @@ class Tokenizer(abc.ABC):
         Example, of a SentencePiece model:
           "Ｃafé, 1999," -> "▁cafe" "," "▁1999" "," at (0, 4), (4, 5), (6, 10), (10, 11)
 
-        Spans neither begin nor end in white space. A token without text (the marker alone) has an empty span where the
-        next token's text begins. Characters that are in no token (accents, zero-width characters) belong to the
-        character before them. If one character has several tokens ("½" becomes "1", "⁄" and "2", or the bytes of a
-        model trained with byte_fallback), each of them has that character's span.
+        Spans neither begin nor end with white space or another invisible character (`text/visible.py`), such as
+        U+200B, unless a token has no other. A token without text (the marker alone) has an empty span where the next
+        token's text begins. Accents that are in no token belong to the character before them. If one character has
+        several tokens ("½" becomes "1", "⁄" and "2", or the bytes of a model trained with byte_fallback), each of them
+        has that character's span.
 
         Returns:
           ids, equal to `encode(text)`, and for each id its (start, end); `text[start:end]` is the token's text.
         """
-        if not self._added:
-            return self._encode_part(text)
-        parts = list(self._encode_parts(text))
-        return [id for ids, _ in parts for id in ids], [
-            span for _, spans in parts for span in spans
-        ]
+        if self._added:
+            parts = list(self._encode_parts(text))
+            ids = [id for ids, _ in parts for id in ids]
+            spans = [span for _, spans in parts for span in spans]
+        else:
+            ids, spans = self._encode_part(text)
+        return ids, visible_token_spans(text, spans)
 
     @abc.abstractmethod
     def _encode_part(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:

@@ -170,7 +170,7 @@ def test_offsets_are_of_the_original_text(vocabulary):
         for id, (start, end) in zip(ids, spans, strict=True)
     ]
     assert found == [
-        *(("caf", "Caf"), ("##e", "e\u0301"), (",", ","), ("我", "我\u200b"), ("的", "的")),
+        *(("caf", "Caf"), ("##e", "e\u0301"), (",", ","), ("我", "我"), ("的", "的")),
         *(("19", "19"), ("##99", "99"), ("[UNK]", "斯")),
     ]
 

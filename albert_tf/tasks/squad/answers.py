@@ -23,6 +23,7 @@ import numpy as np
 
 from albert_tf.data.feature_table import FeatureTable
 from albert_tf.tasks.squad.questions import SquadQuestion
+from albert_tf.text.visible import visible_parts
 
 _WINDOWS_AT_A_TIME = 1024  # limits the memory for pairs of starts and ends
 # Outputs of a model that `candidate_spans` reads.
@@ -179,15 +180,24 @@ def best_answers(
 ) -> list[list[Answer]]:
     """Each question's best answers with different texts, best first; the empty answer if there is no candidate.
 
+    An answer neither begins nor ends with an invisible character, such as U+200B.
+
     (The original then answers "empty" for SQuAD 1.1.) Source: squad_utils.py (`write_predictions_v1` and `_v2`).
     """
     splits = np.searchsorted(spans.question, np.arange(len(questions) + 1))
     fields = (spans.start_log_probs, spans.end_log_probs, spans.start_chars, spans.end_chars)
     answers: list[list[Answer]] = []
     for question, begin, end in zip(questions, splits[:-1], splits[1:], strict=True):
+        start_log_probs, end_log_probs, *ranges = (values[begin:end].tolist() for values in fields)
+        parts = visible_parts(question.context, zip(*ranges, strict=True))
         best: dict[str, tuple] = {}
-        for span in zip(*(values[begin:end].tolist() for values in fields), strict=True):
-            best.setdefault(question.context[span[2] : span[3]], span)
+        for start_log_prob, end_log_prob, (start, stop) in zip(
+            start_log_probs, end_log_probs, parts, strict=True
+        ):
+            if start == stop:
+                continue
+            span = (start_log_prob, end_log_prob, start, stop)
+            best.setdefault(question.context[start:stop], span)
             if len(best) == n_best_size:
                 break
         best = best or {"": (_NO_LOG_PROB, _NO_LOG_PROB, 0, 0)}

@@ -11,6 +11,7 @@ from albert_tf.tasks.tagging import windows
 from albert_tf.tasks.tagging.conll import Sentence
 from albert_tf.tasks.tagging.entities import entities_of, of_words
 from albert_tf.tasks.tagging.settings import WORDS, TaggingConfig
+from albert_tf.text.visible import visible_parts
 
 _OF_WINDOWS = ("max_seq_length", "doc_stride", "word_separator")
 
@@ -48,8 +49,9 @@ class TaggingPredictor(Predictor):
     def answers(self, examples):
         """See `Predictor`: `entities` with `label`, `text`, `start`, `end` and `probability`.
 
-        `start` and `end` are positions in the text, or in the tokens joined as in training. The `probability` is the
-        mean over the entity's words. If tokens were given, the answer also has their `tags`.
+        `start` and `end` are positions in the text, or in the tokens joined as in training, without invisible
+        characters at the ends. The `probability` is the mean over the entity's words. If tokens were given, the answer
+        also has their `tags`.
         """
         sentences = [
             Sentence(tuple(text[slice(*span)] for span in spans)) for text, spans, _ in examples
@@ -63,7 +65,7 @@ class TaggingPredictor(Predictor):
             tags = [labels[tag] for tag in tags]
             found = []
             for label, first, last in entities_of(of_words(tags) if is_of_words else tags):
-                start, end = spans[first][0], spans[last][1]
+                start, end = _visible_range(text, spans[first][0], spans[last][1])
                 probability = float(certainties[first : last + 1].mean())
                 entity = {"label": label, "text": text[start:end], "start": start, "end": end}
                 found.append({**entity, "probability": probability})
@@ -72,3 +74,9 @@ class TaggingPredictor(Predictor):
 
     def _settings(self) -> windows.WindowSettings:
         return windows.WindowSettings(self.tokenizer, **self.settings(*_OF_WINDOWS))
+
+
+def _visible_range(text: str, start: int, end: int) -> tuple[int, int]:
+    """A range of a text without the invisible characters at its ends, unless it has no others."""
+    ((first, last),) = visible_parts(text, [(start, end)])
+    return (first, last) if first < last else (start, end)

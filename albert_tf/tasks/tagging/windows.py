@@ -4,7 +4,8 @@
     tokens  [CLS] ▁ann ▁lives ▁in ▁wro claw [SEP]
     word_numbers 0   1   2      3   4    0    0
 
-A sentence becomes one text, which is tokenized as a whole. A word is represented by the first token that begins in it.
+A sentence becomes one text, which is tokenized as a whole. A word is represented by the first token whose visible text
+begins in it.
 If no token begins in a word (SentencePiece may join words that are written without spaces), the word continues the tag
 of the word before it. A sentence that is too long for one sequence is cut into windows that overlap; a word belongs to
 the window in which its token has the most context.
@@ -26,6 +27,7 @@ from albert_tf.tasks.tagging.settings import SEPARATORS
 from albert_tf.text import wordpiece
 from albert_tf.text.character_class import inside_class
 from albert_tf.text.tokenizer import Tokenizer
+from albert_tf.text.visible import is_invisible, visible_parts
 
 NUM_SPECIAL = 2  # [CLS] and [SEP]
 
@@ -71,7 +73,8 @@ def make_windows(
     for index, sentence in sentences:
         text, starts = joined(sentence.words, settings.separator)
         ids, spans = tokenizer.encode_with_offsets(text)
-        numbers = word_numbers(starts, np.array(spans, np.int32).reshape(-1, 2))
+        parts = visible_parts(text, spans)
+        numbers = word_numbers(starts, np.array(parts, np.int32).reshape(-1, 2))
         room, id_array = settings.max_seq_length - NUM_SPECIAL, np.array(ids, np.int32)
         tags = np.array([-1, *(sentence.tags or [-1] * len(sentence.words))], np.int32) + 1
         for start, length, is_max in sequences.windows_over(len(ids), room, settings.doc_stride):
@@ -134,11 +137,12 @@ def word_labels(
     continued = np.array(entities.continuations(labels))[best[last]]
     best = np.where(has_token, best, np.where(follows, continued, outside))
     certainty = np.where(follows, certainty[last], certainty)
-    # White space, which some tokenizers write as a word, is in an entity only if the entity goes on after it.
+    # A word that cannot be seen is in an entity only if the entity goes on after it: some tokenizers write white space
+    # as a word.
     ends = np.cumsum(counts)
     words = [word for sentence in sentences for word in sentence.words]
     for index in reversed(
-        [index for index, word in enumerate(words) if not (has_token[index] or word.strip())]
+        [index for index, word in enumerate(words) if not has_token[index] and is_invisible(word)]
     ):
         is_last = index + 1 in ends
         if is_last or labels[best[index + 1]] != labels[best[index]]:
@@ -164,5 +168,9 @@ def _word_pattern() -> re.Pattern:
 
 
 def split_words(text: str) -> list[tuple[int, int]]:
-    """The range of each word, end exclusive: 'Ann (in Rome), http://a.b/c' -> Ann ( in Rome ), http://a.b/c."""
-    return [match.span() for match in _word_pattern().finditer(text)]
+    """The range of each word, end exclusive: 'Ann (in Rome), http://a.b/c' -> Ann ( in Rome ), http://a.b/c.
+
+    A word neither begins nor ends with an invisible character.
+    """
+    spans = visible_parts(text, [match.span() for match in _word_pattern().finditer(text)])
+    return [(start, end) for start, end in spans if start < end]

@@ -10,6 +10,8 @@ from albert_tf.tasks.squad import answers as squad_answers
 from albert_tf.tasks.squad.answers import Answer, Answers, ScoresV2, Spans, best_answers, f1_score
 from albert_tf.tasks.squad.questions import SquadQuestion, read_squad
 from albert_tf.tasks.squad.windows import WindowSettings, make_windows
+from albert_tf.text.tokenizer import Tokenizer
+from tests.text.texts import write_vocabulary
 
 SOME_WORDS = ["the", "a", "cat", "sat", "on"]  # so few that different spans have the same text
 
@@ -279,6 +281,72 @@ def test_answer_never_ends_in_white_space(characters):
     sides = {(0, 4): 5.0, (0, 8): 9.0}, {(0, 8): 5.0, (0, 9): 1.0}
     [answers] = v1_answers(table, questions, *sides, n_best_size=2)
     assert [(a.text, a.start_char, a.end_char) for a in answers] == [("s", 5, 6), ("cat", 0, 3)]
+
+
+INVISIBLE = (
+    *("\u200b", "\u200c", "\u200d", "\u200e", "\u200f", "\ufeff", "\u00ad", "\u2060", "\u202e"),
+    *("\u2066", "\u2068", "\u2069", "\ufe0f", "\u034f", "\x00", "\u00a0", "\u2028", "\u200b\u2060"),
+)
+VISIBLE = ("cafe\u0301", "❤\ufe0f", "straße", "可以", "½", "(5)")
+
+
+def perfect_scores(tokenizer, questions):
+    """The scores of a model whose logits are the targets."""
+    table = make_windows(WindowSettings(tokenizer, 128, 64, 9), list(enumerate(questions)))
+    starts = np.full((len(table), table.lengths.max()), -9.0, np.float32)
+    ends = starts.copy()
+    rows = np.arange(len(table))
+    starts[rows, table.columns["start_positions"][:, 0]] = 9
+    ends[rows, table.columns["end_positions"][:, 0]] = 9
+    logits = {"start_logits": starts, "end_logits": ends}
+    spans = squad_answers.candidate_spans(table, logits, n_best_size=3, max_answer_length=60)
+    best = best_answers(questions, spans, 3)
+    for question, (answer, *_) in zip(questions, best, strict=True):
+        assert question.context[answer.start_char : answer.end_char] == answer.text
+    return {
+        question.id: answer.text for question, (answer, *_) in zip(questions, best, strict=True)
+    }
+
+
+@pytest.mark.parametrize("kind", ["characters", "pieces", "wordpiece", "cased"])
+def test_invisible_characters_beside_and_inside_an_answer(kind, characters, tmp_path):
+    if kind == "pieces":
+        tokenizer = Tokenizer.from_file("models/albert-tiny-docs/spiece.model")
+    elif kind == "characters":
+        tokenizer = characters
+    else:
+        path = write_vocabulary(tmp_path / "vocab.txt")
+        tokenizer = Tokenizer.from_file(path, do_lower_case=kind == "wordpiece")
+    questions = []
+    for odd in INVISIBLE:
+        for context, answer in (
+            (f"He said{odd} hello to all", "hello"),
+            (f"He said {odd}hello to all", "hello"),
+            (f"He said hello{odd} to all", "hello"),
+            (f"He said hello {odd}to all", "hello"),
+            (f"{odd}hello{odd}", "hello"),
+            (f"He said hello{odd}world (to) all", f"hello{odd}world"),
+            (f"{odd}He {odd}said{odd} hello {odd}", "said"),
+            (f"on the straße{odd} end", "straße"),
+        ):
+            questions.append((context, answer))
+    for answer in VISIBLE:
+        questions += [
+            (f"He said {answer} to all", answer),
+            (f"He said\u200b {answer}\u200b to all", answer),
+        ]
+    questions = [
+        SquadQuestion(str(number), "Who", context, ((answer, context.index(answer)),))
+        for number, (context, answer) in enumerate(questions)
+    ]
+    predicted = perfect_scores(tokenizer, questions)
+    wrong = {
+        ascii(question.context): ascii(predicted[question.id])
+        for question in questions
+        if predicted[question.id] != question.answers[0][0]
+    }
+    assert not wrong
+    assert squad_answers.score_v1(questions, predicted)["exact_match"] == 100
 
 
 def spans_of(entries, null_odds=()):

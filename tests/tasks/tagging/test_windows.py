@@ -79,6 +79,18 @@ def test_white_space_has_no_token_and_is_inside_entities_only(tokenizer):
     assert found == ["B-PER", "O", "O", "B-LOC", "I-LOC", "I-LOC", "O"]
 
 
+@pytest.mark.parametrize("invisible", ["\u200b", "\u200e", "\u00ad", "\u2060", "\ufeff"])
+def test_invisible_characters_move_no_tag_to_another_word(tokenizer, invisible):
+    words = (f"Anna{invisible}", f"{invisible}met", f"Wro{invisible}claw", f"{invisible}")
+    table = make_windows(WindowSettings(tokenizer, 64, 9), [(0, Sentence(words))])
+    found = tokens_of_words(tokenizer, table, 0)
+    assert found.keys() >= {1, 2, 3}
+    # The first token of each word is that of the word without the character.
+    plain = make_windows(WindowSettings(tokenizer, 64, 9), [(0, Sentence(("Anna", "met", "Wro")))])
+    expected = tokens_of_words(tokenizer, plain, 0)
+    assert {number: found[number] for number in (1, 2)} == {n: expected[n] for n in (1, 2)}
+
+
 def test_words_without_a_token_get_no_tag_from_another_sentence(tokenizer):
     sentences = [Sentence(("Anna",)), Sentence(("\u0301", "met")), Sentence(("Anna", "\u0301"))]
     table = make_windows(WindowSettings(tokenizer, 64, 9), list(enumerate(sentences)))
@@ -135,3 +147,9 @@ def test_words_of_a_text(text, words):
     spans = windows.split_words(text)
     assert "|".join(text[start:end] for start, end in spans) == words
     assert re.sub(r"\s", "", text) == "".join(text[start:end] for start, end in spans)
+
+
+def test_words_of_a_text_begin_and_end_where_they_are_seen():
+    text = "\u200bAnn\u200e (\u2068in\u2069) zero\u200bwidth \u2060 !"
+    words = [text[start:end] for start, end in windows.split_words(text)]
+    assert words == ["Ann", "(", "in", ")", "zero\u200bwidth", "!"]
