@@ -175,9 +175,10 @@ def not_utf8(place: str) -> str:
 
 MAX_LINE_BYTES = 1 << 20  # longer lines are read in pieces
 _SEARCHED_BYTES = 1 << 16  # at the end of such a piece, for the end of a sentence or of a word
-# A full stop or mark with a blank after it, if no small letter follows; the marks 。 ！ ？ । with or without 」 or 』.
+# A mark after a word of four bytes or more, because shorter ones may be abbreviations, and before a blank, if no small
+# letter follows; or one of 。 ！ ？ । with or without 」 or 』.
 _SENTENCE_END = re.compile(
-    rb"[.!?][\"')\]]*[ \t]+(?![a-z])"
+    rb"[a-z\x80-\xff]{4}[.!?][\"')\]]*[ \t]+(?![a-z])"
     rb"|(?:\xe3\x80\x82|\xef\xbc[\x81\x9f]|\xe0\xa5\xa4)(?:\xe3\x80[\x8d\x8f])*"
 )
 _WORD_END = re.compile(rb"[ \t]+")
@@ -192,6 +193,16 @@ def _read_pieces(file: io.BufferedIOBase) -> Iterator[tuple[bytes, bool]]:
         end = len(data) if ends_line else _place_to_cut(data)
         yield data[:end], ends_line
         rest = data[end:]
+
+
+def in_pieces(text: str) -> Iterator[str]:
+    """A text in pieces of at most `MAX_LINE_BYTES`, cut as a line of a file."""
+    if len(text) <= MAX_LINE_BYTES // 4:  # a character has up to four bytes
+        yield text
+        return
+    data = text.encode("utf-8", "surrogatepass")
+    for piece, _ in _read_pieces(io.BytesIO(data)):
+        yield piece.decode("utf-8", "surrogatepass")
 
 
 def _place_to_cut(data: bytes) -> int:

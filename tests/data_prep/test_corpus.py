@@ -21,10 +21,11 @@ def read(tmp_path, monkeypatch):
 
 
 def test_long_lines_are_cut_after_sentences_then_words_then_characters(read):
-    sentences = "Mr. x is here. Who is he? Nobody knew anything of him at all."
+    sentences = "Is he at home here? Who knows Mr. Brown or Bodo? Nobody knew anything of him."
     assert [piece.text for piece in read(sentences.encode())] == [
-        "Mr. x is here. Who is he? ",
-        "Nobody knew anything of him at all.",
+        "Is he at home here? ",
+        "Who knows Mr. Brown or Bodo? ",
+        "Nobody knew anything of him.",
     ]
     words = "these are only words that have no end in a long line"
     assert [piece.text for piece in read(words.encode())] == [

@@ -6,6 +6,7 @@ import json
 import lzma
 import os
 import pathlib
+import random
 
 import pytest
 
@@ -253,11 +254,11 @@ def test_text_may_begin_with_a_bracket(tmp_path, start):
 def test_pages_of_wikiextractor_are_cleaned_in_json_as_in_xml(tmp_path):
     text = (
         "Ur &amp; Uruk\n\nUr () was &lt;b&gt;old&lt;/b&gt;.&lt;br&gt; AT&amp;T dug there.\n"
-        'History.\nIts walls (, ) were high &lt;ref name="a"/&gt; once. had gates.'
+        'History.\nIts old walls (, ) were high &lt;ref name="a"/&gt; once.'
     )
     page = f'<doc id="1" url="u" title="Ur &amp; Uruk">\n{text}\n</doc>\n'
     record = {"id": "1", "revid": "2", "url": "u", "title": "Ur &amp; Uruk", "text": text}
-    expected = [["Ur was old.", "AT&T dug there.", "Its walls were high once."]]
+    expected = [["Ur was old.", "AT&T dug there.", "Its old walls were high once."]]
     assert split(tmp_path, {"wiki_00": page}) == expected
     assert split(tmp_path, {"wiki_00": json.dumps(record) + "\n"}) == expected
     # Others' JSON is no page: a line of it may be anything.
@@ -325,6 +326,98 @@ def test_keeps_what_a_person_would_keep(tmp_path, name, layout):
 def test_quotations_abbreviations_and_ordinals_go_on(language, expected):
     text = ("" if language == "ja" else " ").join(expected)
     assert sentences.split_paragraph(text, language=language) == expected
+
+
+# Sentences in which no full stop before a small letter, an initial or a title is an end.
+WITH_ABBREVIATIONS = {
+    "bg": ["Роден е през 1950 г. в София.", "Учил е при проф. Петров.", "И. Вазов пише."],
+    "bn": ["ডা. রায় এসেছেন।", "তিনি গেলেন।"],
+    "cs": ["Narodil se 5. května 1950.", "V 19. století žil např. v Brně.", "K. Čapek přišel."],
+    "da": ["Han blev født 3. maj 1950.", "Kl. 5 kom bl.a. hr. N. Hansen.", "Så gik han."],
+    "de": [
+        "Im 19. Jahrhundert gab es z. B. viele.",
+        "Das Haus hat ca. zehn Zimmer.",
+        "Es ist alt.",
+    ],
+    "el": ["Είδε τον Γ. Σεφέρη.", "Γεννήθηκε το 50 π.Χ. στην Αθήνα.", "Έφυγε."],
+    "en": [
+        "He ran approx. ten miles.",
+        "iPhone sales rose.",
+        "Vitamin C is good.",
+        "I saw Fig. 2.",
+    ],
+    "es": ["Vi al Sr. García en la Av. Central.", "¿Vienes? preguntó D. Hugo.", "Sí."],
+    "et": ["Ta on sündinud 1950. aastal Tartus.", "Siis läks ta ära."],
+    "eu": ["1950. urtean jaio zen.", "Gero joan zen."],
+    "fi": ["Hän syntyi 3. toukokuuta 1950.", "Klo 5 tuli esim. tri. Virtanen.", "Hän lähti."],
+    "fr": [
+        "J'ai vu M. Dupont et Mlle. Rose.",
+        "C'est le IIe s. av. J.-C. dit-on.",
+        "J. Hugo part.",
+    ],
+    "hi": ["डॉ. शर्मा अस्पताल में हैं।", "पं. नेहरू आए.", "वह गया."],
+    "hr": ["Rođen je 1950. godine.", "U 20. stoljeću živio je sv. Leopold.", "D. Tadić je otišao."],
+    "hu": ["Petőfi 1823. január elsején született.", "Az özv. Kovács ment.", "Ő is."],
+    "is": ["Hann fæddist 3. maí 1950.", "Svo fór hann."],
+    "it": ["Il sig. Rossi vide G. Verdi.", "Nel sec. XIX visse ca. a Roma.", "Fine."],
+    "ka": ["თბილისი დიდია.", "ის ძველია."],
+    "lt": ["Jis gimė 1950 m. gegužės mėn. Kaune.", "A. Vienuolis rašė."],
+    "lv": ["Viņš dzimis 1950. gada maijā.", "Tad viņš aizgāja."],
+    "nb": ["Han ble født 3. mai 1950.", "Den 17. Mai kom f.eks. Ola N. Hansen.", "Kl. 5 gikk han."],
+    "nl": ["Hij werkte o.a. met mevr. De Vries.", "'s Avonds ging hij.", "'t Is laat."],
+    "pl": ["Urodził się w 1950 r. w Warszawie.", "Ks. Nowak i św. Jan przyszli.", "J. Kot też."],
+    "pt": ["O Sr. Silva mora na Av. Paulista.", "D. Pedro chegou aprox. cedo."],
+    "ro": ["Dl. Popescu locuia pe str. Mare.", "A venit cca. ieri."],
+    "ru": ["Родился в 1950 г. в Москве.", "А. Пушкин писал стихи и т. д. для всех.", "Он ушёл."],
+    "sk": ["Narodil sa 5. mája 1950.", "Bol to tzv. pán.", "J. Kráľ písal."],
+    "sl": ["Rojen je 3. maja 1950.", "Šola sv. Jurija je tam.", "Potem je šel."],
+    "sr": ["Рођен је 3. маја 1950. године.", "Видео је Д. Петровића и св. Саву.", "Отишао је."],
+    "sv": ["Staden har t.ex. många kyrkor.", "Kl. 5 kom N. Ek.", "Den är gammal."],
+    "tr": ["Prof. Yılmaz 3. katta oturuyor.", "M. Kemal vb. kişiler geldi.", "Sn. Demir gitti."],
+    "uk": ["Народився 1950 р. у Києві.", "Т. Шевченко писав."],
+}
+
+
+@pytest.mark.parametrize("language", WITH_ABBREVIATIONS)
+def test_sentences_go_on_after_abbreviations(language):
+    expected = WITH_ABBREVIATIONS[language]
+    assert sentences.split_paragraph(" ".join(expected), language=language) == expected
+
+
+def test_small_letters_begin_sentences_where_no_sentence_begins_with_a_capital():
+    lower_case = ["i went home.", "then i slept.", "was it late?", "it was."]
+    assert sentences.split_paragraph(" ".join(lower_case)) == lower_case
+    chinese = ["他用了它。", "app也好！", "iPhone很好。"]
+    assert sentences.split_paragraph("".join(chinese), language="zh") == chinese
+    # Where a page has lost a template, the sentence is not whole.
+    assert sentences.split_paragraph("It covers . has walls.") == ["It covers .", "has walls."]
+
+
+PARTS_OF_TEXTS = (
+    *("Mr.", "U.S.", "1950.", "3.", "a", "Mai", "mai", "...", "…", "!", "?", "»", "«", "„", '"'),
+    *("'s", "'t", "Avonds", "iPhone", "J.-C.", "M.", "डॉ.", "है।", "今天", "。", "「", "」", "เขา"),
+    *("(b)", "[1]", "-", "—", "É.", "İ", "ა.", "Ա:", ";", "\u0301", "😀", "x.y", "٣.", "د.", "A."),
+)
+
+
+@pytest.mark.parametrize("language", ["en", "fr", "hr", "nb", "de", "hi", "zh", "ar", "el", "xx"])
+def test_sentences_of_random_texts_joined_are_the_text(language):
+    random_numbers = random.Random(language)
+    for _ in range(100):
+        parts = random_numbers.choices(PARTS_OF_TEXTS, k=random_numbers.randint(1, 30))
+        text = "".join(part + random_numbers.choice(["", " "]) for part in parts)
+        found = sentences.split_paragraph(text, language=language)
+        assert "".join(found).replace(" ", "") == text.replace(" ", "")
+
+
+def test_a_long_paragraph_is_split_in_pieces_without_loss(monkeypatch):
+    text = "A first one is here. Mr. Bo said a word. " * 50 + "x" * 500
+    expected = sentences.split_paragraph(text)
+    monkeypatch.setattr(corpus, "MAX_LINE_BYTES", 400)
+    monkeypatch.setattr(corpus, "_SEARCHED_BYTES", 100)
+    found = sentences.split_paragraph(text)
+    assert found[:99] == expected[:99] and len(found) > len(expected)
+    assert "".join(found).replace(" ", "") == text.replace(" ", "")
 
 
 def test_marks_of_other_scripts_end_sentences_without_the_language():
