@@ -178,7 +178,7 @@ _SEARCHED_BYTES = 1 << 16  # at the end of such a piece, for the end of a senten
 # A mark after a word of four bytes or more, because shorter ones may be abbreviations, and before a blank, if no small
 # letter follows; or one of 。 ！ ？ । with or without 」 or 』.
 _SENTENCE_END = re.compile(
-    rb"[a-z\x80-\xff]{4}[.!?][\"')\]]*[ \t]+(?![a-z])"
+    rb"[A-Za-z\x80-\xff]{4}[.!?][\"')\]]*[ \t]+(?![a-z])"
     rb"|(?:\xe3\x80\x82|\xef\xbc[\x81\x9f]|\xe0\xa5\xa4)(?:\xe3\x80[\x8d\x8f])*"
 )
 _WORD_END = re.compile(rb"[ \t]+")
