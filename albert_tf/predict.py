@@ -17,7 +17,7 @@ import itertools
 import json
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from albert_tf.core import files, flags
@@ -105,7 +105,8 @@ class PredictSettings(WindowedSettings):
             if getattr(self, name) and not self.input_file:
                 self.refuse(name, "needs --input_file")
         answer_tables.check_ending(self.output_file, f"--output_file={self.output_file}")
-        if self.output_file and self.output_file == self.input_file:
+        paths = map(files.real_path, (self.input_file, self.output_file))
+        if self.output_file and len(set(paths)) == 1:
             self.refuse("output_file", "is --input_file, which would be replaced")
         if self.input_file and self.input_format:
             self.refuse("input_file", "contradicts --input_format")
@@ -118,18 +119,27 @@ def main(settings: PredictSettings) -> None:
     if not settings.input_file:
         answer_lines(settings.load_predictor(), settings.batch_size, settings.input_format)
         return
+    if settings.output_file:
+        # Opened first: nobody else writes it, and what cannot be written is known before the model has worked.
+        with files.OutputFile(settings.output_file) as file:
+            content, num_answers, remarks = answered_table(settings)
+            file.write(content)
+        print(f"{num_answers:,} answers in {settings.output_file}", file=sys.stderr)
+    else:
+        content, _, remarks = answered_table(settings)
+        sys.stdout.buffer.write(content)
+    for line in remarks:
+        print(line, file=sys.stderr)
+
+
+def answered_table(settings: PredictSettings) -> tuple[bytes, int, Sequence[str]]:
+    """The content of the table with the answers, the number of them, and the remarks of the predictor."""
     frame = read_rows(settings.input_file, settings.text_columns)
     predictor = settings.load_predictor()
     frame = predictor.unnested(frame, f"--input_file={settings.input_file}")
     answers = answers_to_rows(predictor, frame, settings)
     content = answer_tables.answer_table(settings.output_file or "answers.jsonl", frame, answers)
-    if settings.output_file:
-        files.write_bytes(settings.output_file, content)
-        print(f"{len(answers):,} answers in {settings.output_file}", file=sys.stderr)
-    else:
-        sys.stdout.buffer.write(content)
-    for line in predictor.remarks():
-        print(line, file=sys.stderr)
+    return content, len(answers), list(predictor.remarks())
 
 
 def read_rows(path: str, text_columns: str = "") -> "pandas.DataFrame":
@@ -163,7 +173,7 @@ def answers_to_rows(
             hint = "" if names else "; --text_columns names other columns"
             raise UserError(f"{settings.input_file}: {row}: {error}{hint}") from None
     if settings.output_file:
-        files.remove(settings.output_file)
+        files.remove_older(settings.output_file)
     answers: list[dict[str, Any]] = []
     step = settings.batch_size * _BATCHES_AT_A_TIME
     with Progress("answering", len(examples), unit="rows", file=sys.stderr) as progress:

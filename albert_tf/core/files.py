@@ -1,28 +1,41 @@
 """The one way to files and folders, local or remote (a path with ://, through `tf.io.gfile`, imported only then).
 
 What must be complete or absent is written through `OutputFile` or `staged`: beside its place, under a hidden name, then
-synced and renamed. The next writer of the same file or folder replaces what a killed process has left there.
+synced and renamed. Of a link, its target is replaced. Pipes and devices are written through. One process at a time
+writes a file or folder, and removes what a killed process has left there.
 """
 
 import contextlib
 import errno
 import functools
 import glob
+import hashlib
 import io
 import json
 import os
 import re
+import secrets
 import shutil
+import stat
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from albert_tf.core import locks
 from albert_tf.core.errors import UserError, first_line, shortened
 
 AnyPath = str | os.PathLike[str]  # type of paths in public functions
 HUB_PREFIX = "hf:"  # starts the name of a model on the Hugging Face hub
-_TEMPORARY = ".albert-tmp-"  # begins the names of incomplete files and folders
+_TEMPORARY = ".albert-tmp-"  # begins the names of incomplete files and folders, and of their locks
+_LONGEST_NAME = (
+    200  # bytes of a file's name that are repeated in a temporary one; most file systems allow 255
+)
+_FOLDERS_OF_DESCRIPTORS = (
+    "/proc/self/fd",
+    "/dev/fd",
+)  # /dev/stdout is a link to a name in one of them
+_BEGINS_LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 
 # Local files under the names of `tf.io.gfile`.
 _LOCAL = types.SimpleNamespace(
@@ -144,15 +157,46 @@ class _RemoteReader(io.RawIOBase):
 
 
 def open_binary(path: str) -> io.BufferedReader:
-    """Opens a file for reading bytes."""
+    """Opens a file for reading bytes; a pointer of Git LFS in its place is a `UserError`."""
     file = _on(path, lambda system: system.GFile(path, "rb"))
-    return io.BufferedReader(_RemoteReader(file), 1 << 20) if "://" in path else file
+    reader = io.BufferedReader(_RemoteReader(file), 1 << 20) if "://" in path else file
+    if reader.peek(len(_BEGINS_LFS_POINTER)).startswith(_BEGINS_LFS_POINTER):
+        reader.close()
+        expected = "expected the file itself; run git lfs pull where it was cloned"
+        raise UserError(f"{path}: is only a pointer of Git LFS, {expected}")
+    return reader
 
 
-def read_bytes(path: str) -> bytes:
-    """The content of a file."""
-    with errors_named(path, "read"), open_binary(path) as file:
-        return file.read()
+def read_bytes(path: str, *, may_be_pipe: bool = False) -> bytes:
+    """The content of a file.
+
+    A device, which may have no end, is a `UserError`, and so is a named pipe, which may have no writer, unless
+    `may_be_pipe`. An open file of this process, such as /dev/stdin or that of a shell's <(command), is read.
+    """
+    with errors_named(path, "read"):
+        check_regular(path, may_be_pipe=may_be_pipe)
+        with open_binary(path) as file:
+            return file.read()
+
+
+def check_regular(path: str, *, may_be_pipe: bool = False) -> None:
+    """Raises a `UserError` if a path is that of a device or a named pipe (`read_bytes`), an OSError if of nothing."""
+    if "://" in path or _descriptor_of(path) is not None:
+        return
+    mode = os.stat(path).st_mode
+    is_pipe = stat.S_ISFIFO(mode)
+    if is_pipe and may_be_pipe:
+        return
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        found = "a pipe" if is_pipe else "a device or socket"
+        raise UserError(f"{path}: expected a regular file, found {found}")
+
+
+def check_content(path: str) -> None:
+    """Checks a file that a library is going to read: no device or pipe, no pointer of Git LFS."""
+    with errors_named(path, "read"):
+        check_regular(path)
+        open_binary(path).close()
 
 
 def read_json(path: str, kind: type = dict) -> Any:
@@ -198,14 +242,15 @@ def write_files(folder: str, contents: Mapping[str, bytes]) -> None:
 
 
 class OutputFile:
-    """A file that appears under its name only when the `with` block ends without an exception."""
+    """A file that appears under its name only when the `with` block ends without an exception.
+
+    Of a link, the target is replaced. A pipe or a device, such as /dev/stdout, gets the bytes as they are written.
+    Inside the block, no other process can write the file: that is a `UserError` there.
+    """
 
     def __init__(self, path: str):
         self.path = path
         self.num_bytes = 0  # written so far
-        folder, name = os.path.split(path)
-        # An object store shows an object only when it is complete.
-        self._temporary = path if "://" in path else os.path.join(folder, _TEMPORARY + name)
 
     def write(self, data: bytes | memoryview) -> None:
         """Appends bytes."""
@@ -215,23 +260,83 @@ class OutputFile:
 
     def __enter__(self) -> "OutputFile":
         with errors_named(self.path, "written"):
-            if is_folder(self.path):
-                raise IsADirectoryError(errno.EISDIR, "it is a folder")
-            make_folder(os.path.dirname(self.path))
-            self._file = _on(self.path, lambda system: system.GFile(self._temporary, "wb"))
+            self._opened = _opened_for_writing(self.path)
+            self._file = self._opened.__enter__()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(self, *error: Any) -> None:
         with errors_named(self.path, "written"):
-            try:
-                self._file.close()
-                if kind is None and self._temporary != self.path:
-                    sync(self._temporary)
-                    os.replace(self._temporary, self.path)
-                    sync(os.path.dirname(self.path))
-            finally:
-                if self._temporary != self.path and os.path.exists(self._temporary):
-                    os.remove(self._temporary)
+            self._opened.__exit__(*error)
+
+
+def _opened_for_writing(path: str) -> contextlib.AbstractContextManager[Any]:
+    """The file of an `OutputFile`: written in place, if it is no regular one, or replaced at the end of the block."""
+    if is_folder(path) or path.endswith("/"):
+        raise IsADirectoryError(errno.EISDIR, "it is a folder")
+    if "://" in path:
+        make_folder(os.path.dirname(path))
+        # An object store shows an object only when it is complete.
+        return _on(path, lambda system: system.GFile(path, "wb"))
+    descriptor = _descriptor_of(path)
+    if descriptor is not None:
+        return os.fdopen(os.dup(descriptor), "wb")  # opened by its path, a file would begin anew
+    if _is_written_through(path):
+        return os.fdopen(os.open(path, os.O_WRONLY), "wb")
+    return _replaced(path)
+
+
+@contextlib.contextmanager
+def _replaced(path: str) -> Iterator[Any]:
+    """A temporary file, which takes the place of a local file when the block ends without an exception."""
+    target = os.path.realpath(path)
+    folder, name = os.path.split(target)
+    start = os.path.join(folder, _TEMPORARY + _short(name))
+    in_use = f"{path}: is being written by another process; wait, or choose another file"
+    with locks.holding(f"{start}.lock", in_use):
+        # Nobody else writes it: what is there was left by processes that were killed.
+        for left_behind in glob.glob(glob.escape(f"{start}-") + "[0-9a-f]" * 16):
+            os.remove(left_behind)
+        temporary = f"{start}-{secrets.token_hex(8)}"
+        try:
+            with open(temporary, "xb") as file:
+                yield file
+            sync(temporary)
+            os.replace(temporary, target)
+            sync(folder)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(temporary)
+            raise
+
+
+def _short(name: str) -> str:
+    """The name of a file, or a hash of it if its temporary names would be too long."""
+    encoded = os.fsencode(name)
+    return name if len(encoded) <= _LONGEST_NAME else hashlib.sha256(encoded).hexdigest()
+
+
+def _is_written_through(path: str) -> bool:
+    """Whether a local path is that of a pipe or device, which must not be replaced; a disk or socket is an OSError."""
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        return False
+    if stat.S_ISBLK(mode) or stat.S_ISSOCK(mode):
+        raise OSError(errno.EINVAL, "it is a disk or socket, expected a file")
+    return not stat.S_ISREG(mode)
+
+
+def _descriptor_of(path: str) -> int | None:
+    """The number of the open file of this process that a path stands for, such as /dev/stdout; None if of none."""
+    folders = [os.path.realpath(folder) for folder in _FOLDERS_OF_DESCRIPTORS]
+    for _ in range(40):  # links, as many as Linux follows
+        folder, name = os.path.split(os.path.abspath(path))
+        if os.path.realpath(folder) in folders and re.fullmatch("[0-9]+", name):
+            return int(name)
+        if not os.path.islink(path):
+            break
+        path = os.path.join(folder, os.readlink(path))
+    return None
 
 
 @contextlib.contextmanager
@@ -242,26 +347,60 @@ def staged(folder: str) -> Iterator[str]:
             save(os.path.join(staging, "1"))  # a file or folder, which replaces models/1
 
     All of the content is on the disk before the first file moves. JSON files, by which a folder is recognized, move
-    last. Two processes must not write to the same folder (`locks.locked`).
+    last. Inside the block, no other process can write to the folder in this way: that is a `UserError` there.
     """
     folder = folder or "."
     staging = os.path.join(folder, f"{_TEMPORARY}staged")
-    remove(staging)
-    make_folder(staging)
-    try:
-        yield staging
-        if "://" not in folder:
-            for path, subfolders, names in os.walk(staging):
-                for name in (*subfolders, *names):
-                    sync(os.path.join(path, name))
-        for name in sorted(names_in(staging), key=lambda name: name.endswith(".json")):
-            path, new_path = os.path.join(staging, name), os.path.join(folder, name)
-            if is_folder(new_path):
-                remove(new_path)
-            _on(path, lambda system: system.rename(path, new_path, overwrite=True))  # noqa: B023
-        sync(folder)
-    finally:
+    in_use = f"{folder}: is being written by another process; wait, or choose another folder"
+    is_remote = "://" in folder
+    lock: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+    if not is_remote:
+        lock = locks.holding(f"{os.path.realpath(staging)}.lock", in_use)
+    with lock:
         remove(staging)
+        make_folder(staging)
+        try:
+            yield staging
+            if not is_remote:
+                for path, subfolders, names in os.walk(staging):
+                    for name in (*subfolders, *names):
+                        sync(os.path.join(path, name))
+            for name in sorted(names_in(staging), key=lambda name: name.endswith(".json")):
+                _move(os.path.join(staging, name), os.path.join(folder, name))
+            sync(folder)
+        finally:
+            remove(staging)
+
+
+def _move(path: str, new_path: str) -> None:
+    """Moves a file or folder in place of another; of a link there, its target is replaced."""
+    if "://" in path:
+        if is_folder(new_path):
+            remove(new_path)
+        _on(path, lambda system: system.rename(path, new_path, overwrite=True))
+        return
+    if not os.path.isdir(new_path) and _is_written_through(new_path):
+        raise UserError(f"{new_path}: is a pipe or device, expected a file or folder")
+    target = os.path.realpath(new_path)
+    if os.path.islink(new_path):
+        # The target may be on another disk, where nothing can be renamed to.
+        folder, name = os.path.split(target)
+        beside = os.path.join(folder, f"{_TEMPORARY}{_short(name)}-moved")
+        make_folder(folder)
+        remove(beside)  # of a process that was killed
+        shutil.move(path, beside)
+        path = beside
+    if os.path.isdir(target):
+        remove(target)
+    os.replace(path, target)
+
+
+def remove_older(path: str) -> None:
+    """Removes a file that will be made again, or that a link names; links, devices and pipes stay."""
+    if "://" in path:
+        remove(path)
+    elif os.path.isfile(path) and _descriptor_of(path) is None:
+        os.remove(os.path.realpath(path))
 
 
 def remove(path: str) -> None:

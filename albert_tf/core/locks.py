@@ -1,4 +1,4 @@
-"""A lock on a folder: only one process can hold it, and it is released when the process ends or is killed."""
+"""Locks on folders and files: only one process can hold one, and it is released when the process ends or is killed."""
 
 import contextlib
 import functools
@@ -8,8 +8,7 @@ from typing import Any
 
 import filelock
 
-from albert_tf.core import files
-from albert_tf.core.errors import UserError
+from albert_tf.core.errors import UserError, first_line
 
 LOCK_FILE = ".lock"
 
@@ -36,25 +35,52 @@ def locked(folder: str, *, wait: bool = False) -> Iterator[None]:
         yield
         return
     path = os.path.join(os.path.realpath(folder), LOCK_FILE)
+    name = f"--output_dir={folder}"
+    in_use = f"{name} is in use by another process: wait, or choose another folder"
+    with contextlib.ExitStack() as held:
+        try:
+            held.enter_context(holding(path, in_use, wait=wait))
+        except OSError as error:
+            reason = error.strerror or first_line(error)
+            advice = "choose another folder"
+            raise UserError(f"{name}: cannot be written ({reason}): {advice}") from error
+        yield
+
+
+@contextlib.contextmanager
+def holding(path: str, in_use: str, *, wait: bool = False) -> Iterator[None]:
+    """Holds a lock file, which is removed at the end, together with folders above it that were created for nothing.
+
+    A lock that another process holds is a `UserError` with the message `in_use`, unless the caller waits; the same
+    thread may hold it again.
+    """
     lock = filelock.FileLock(path, is_singleton=True)
     if lock.is_locked:
         yield
         return
-    is_new = not os.path.exists(folder)
-    with files.errors_named(f"--output_dir={folder}", "written", "choose another folder"):
-        while not os.path.exists(path) or not lock.is_locked:
-            lock.release()  # of a file that its holder has just removed
-            files.make_folder(folder)
-            try:
-                lock.acquire(timeout=-1 if wait else 0)
-            except filelock.Timeout:
-                reason = "is in use by another process: wait, or choose another folder"
-                raise UserError(f"--output_dir={folder} {reason}") from None
+    folder = os.path.dirname(path)
+    new_folders = _missing_folders(folder)
+    while not os.path.exists(path) or not lock.is_locked:
+        lock.release()  # of a file that its holder has just removed
+        os.makedirs(folder, exist_ok=True)
+        try:
+            lock.acquire(timeout=-1 if wait else 0)
+        except filelock.Timeout:
+            raise UserError(in_use) from None
     try:
         yield
     finally:
         with contextlib.suppress(OSError):
             os.remove(path)
-            if is_new:
-                os.rmdir(folder)  # succeeds only if nothing was written
+            for new_folder in new_folders:
+                os.rmdir(new_folder)  # succeeds only if nothing was written
         lock.release()
+
+
+def _missing_folders(folder: str) -> list[str]:
+    """The folder and those above it that do not exist, the lowest first."""
+    missing = []
+    while not os.path.exists(folder):
+        missing.append(folder)
+        folder = os.path.dirname(folder)
+    return missing

@@ -8,7 +8,7 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, NoReturn
 
-from albert_tf.core.errors import UserError
+from albert_tf.core.errors import UserError, shortened
 
 LARGEST_INT32, LARGEST_INT64 = 2**31 - 1, 2**63 - 1
 LARGEST_SEED = 2**64 - 1  # for the random streams that are not TensorFlow's
@@ -63,22 +63,7 @@ class Settings:
                 self._check(field, value, kind)
 
     def _check(self, field: dataclasses.Field, value: Any, kind: Any) -> None:
-        """Checks a value; fields that are not made by `setting` have no bounds."""
-        choices, minimum, maximum = map(field.metadata.get, ("choices", "minimum", "maximum"))
-        rule = ""
-        if isinstance(kind, type) and type(value) is not kind:
-            rule = f"of type {kind.__name__}"
-        elif choices and value not in choices:
-            rule = f"one of {', '.join(filter(None, choices))}"
-        elif kind is float and not math.isfinite(value):
-            rule = "a finite number"
-        elif kind in (int, float):
-            if maximum is None:
-                maximum = LARGEST_INT32 if kind is int else math.inf
-            if minimum is not None and value < minimum:
-                rule = f"at least {minimum}"
-            elif value > maximum:
-                rule = f"at most {maximum}"
+        rule = _broken_rule(field, value, kind)
         if rule:
             self.refuse(field.name, f"must be {rule}, got {reprlib.repr(value)}")
 
@@ -101,6 +86,17 @@ class Settings:
         return tuple(field.name for field in fields if declared.items() <= field.metadata.items())
 
     @classmethod
+    def check_recorded(cls, recorded: Mapping[str, Any], source: str) -> None:
+        """Checks the values in a model's file that belong to it (`Declaration.of_model`); `source` names the file."""
+        for field in dataclasses.fields(cls):
+            if field.metadata.get("of_model") and recorded.get(field.name) is not None:
+                value = recorded[field.name]
+                rule = _broken_rule(field, value, value_type(field))
+                if rule:
+                    reason = f"{field.name} must be {rule}, got {shortened(value)}"
+                    raise UserError(f"{source}: {reason}")
+
+    @classmethod
     def of_model(cls, recorded: Mapping[str, Any]) -> dict[str, Any]:
         """The recorded values that belong to a trained model (`Declaration.of_model`), with the fields' types."""
         return {
@@ -114,3 +110,21 @@ def value_type(field: dataclasses.Field) -> Any:
     """The type of a field's values; for `int | None` it is int."""
     is_optional = types.NoneType in typing.get_args(field.type)
     return typing.get_args(field.type)[0] if is_optional else field.type
+
+
+def _broken_rule(field: dataclasses.Field, value: Any, kind: Any) -> str:
+    """What a value of a field must be, if it is not that; fields that are not made by `setting` have no bounds."""
+    choices, minimum, maximum = map(field.metadata.get, ("choices", "minimum", "maximum"))
+    if isinstance(kind, type) and type(value) is not kind:
+        return f"of type {kind.__name__}"
+    if choices and value not in choices:
+        return f"one of {', '.join(filter(None, choices))}"
+    if kind is float and not math.isfinite(value):
+        return "a finite number"
+    if kind not in (int, float):
+        return ""
+    if maximum is None:
+        maximum = LARGEST_INT32 if kind is int else math.inf
+    if minimum is not None and value < minimum:
+        return f"at least {minimum}"
+    return f"at most {maximum}" if value > maximum else ""

@@ -57,6 +57,10 @@ class Data(abc.ABC):
     def evaluation_steps(self, batch_size: int) -> int:
         """Number of global batches that contain every example once."""
 
+    def damaged_file(self) -> str:
+        """The path of the first file that cannot be read to its end; "" if there is none."""
+        return ""
+
 
 class RecordData(Data):
     """Pretraining examples in record files; training shuffles `buffer_examples` at a time, in each epoch differently.
@@ -97,6 +101,9 @@ class RecordData(Data):
 
     def evaluation_steps(self, batch_size: int) -> int:
         return -(-self.record_set.num_records // self.records_in(batch_size))
+
+    def damaged_file(self) -> str:
+        return reading.damaged_file(self.record_set, self.schema)
 
 
 class TableData(Data):

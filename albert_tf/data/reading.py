@@ -19,6 +19,7 @@ from albert_tf.data.record_set import RecordSet
 EXAMPLE_WEIGHTS = "example_weights"
 EVALUATION_SEED = 0  # seed of masks drawn while reading: every run evaluates the same masks
 _FILES_READ_TOGETHER = 16
+_RECORDS_CHECKED_TOGETHER = 64
 
 
 def example_weights(features: Mapping[str, tf.Tensor]) -> tf.Tensor:
@@ -35,7 +36,21 @@ def first_batches(
     try:
         yield from _ordered_records(record_set).batch(batch_size).map(parse)
     except tf.errors.OpError as error:
-        raise UserError(f"{record_set.files[0]}: damaged records ({first_line(error)})") from None
+        path = damaged_file(record_set, schema) or record_set.files[0]
+        raise UserError(f"{path}: damaged records ({first_line(error)})") from None
+
+
+def damaged_file(record_set: RecordSet, schema: Schema) -> str:
+    """The first file with a record that cannot be read; "" if there is none. TensorFlow's errors do not name it."""
+    parse = record_set.format.parser(record_set.metadata, schema, EVALUATION_SEED)
+    for path in record_set.files:
+        records = tf.data.TFRecordDataset(path).enumerate()
+        try:
+            for _ in records.batch(_RECORDS_CHECKED_TOGETHER).map(parse):
+                pass
+        except tf.errors.OpError:
+            return path
+    return ""
 
 
 def _ordered_records(record_set: RecordSet) -> tf.data.Dataset:

@@ -17,6 +17,7 @@ from albert_tf.core import files as file_system
 from albert_tf.core.errors import UserError, first_line
 from albert_tf.data.record_formats import FORMATS, RecordFormat, base, name_of
 from albert_tf.data.record_formats.full import pretraining_schema
+from albert_tf.data.record_formats.metadata import read_metadata
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +69,7 @@ def find_records(patterns: str, flag: str) -> RecordSet:
 
     A UserError if nothing matches, a file is missing, empty, truncated or not a TFRecord file, or files do not match.
     """
-    found = [path for pattern in file_system.listed(patterns) for path in _expand(pattern)]
+    found = [path for pattern in file_system.listed(patterns) for path in _expand(pattern, flag)]
     if not found:
         raise UserError(f"--{flag}={patterns}: no record files there (*.tfrecord*)")
     metadata_of = {
@@ -92,36 +93,33 @@ def find_records(patterns: str, flag: str) -> RecordSet:
     return RecordSet(tuple(found), counts, num_examples, metadata)
 
 
-def _expand(pattern: str) -> list[str]:
+def _expand(pattern: str, flag: str) -> list[str]:
     """The files of a pattern; those of a folder are the ones that its metadata.json lists."""
     if file_system.is_folder(pattern):
-        return _files_of_folder(pattern)
+        return _files_of_folder(pattern, flag)
     paths: list[str] = []
     for path in file_system.matching(pattern):
         name = os.path.basename(path)
         # Unlike the shell's "*", that of TensorFlow, for remote files, matches hidden names.
         if name.startswith(".") or (name == base.METADATA_FILE and path != pattern):
             continue
-        paths += _files_of_folder(path) if file_system.is_folder(path) else [path]
+        paths += _files_of_folder(path, flag) if file_system.is_folder(path) else [path]
     return list(dict.fromkeys(paths))  # "**" finds a folder and the files in it
 
 
-def _files_of_folder(folder: str) -> list[str]:
-    path = os.path.join(folder, base.METADATA_FILE)
-    if file_system.exists(path):
-        shards = file_system.read_json(path).get("shards", ())
-        return [os.path.join(folder, shard["file"]) for shard in shards]
+def _files_of_folder(folder: str, flag: str) -> list[str]:
+    if metadata := _read_metadata(folder, flag):
+        return [os.path.join(folder, shard["file"]) for shard in metadata.get("shards", ())]
     paths = file_system.matching(os.path.join(glob.escape(folder), "*.tfrecord*"))
     return [path for path in paths if not os.path.basename(path).startswith(".")]
 
 
 def _read_metadata(folder: str, flag: str) -> base.Metadata:
     """The metadata of a folder; empty if it has none."""
-    path = os.path.join(folder, base.METADATA_FILE)
-    metadata = file_system.read_json(path) if file_system.exists(path) else {}
-    if (name := name_of(metadata)) not in FORMATS:
-        raise UserError(f"--{flag}: {path}: unknown record_format {name!r}; make them again")
-    return metadata
+    try:
+        return read_metadata(folder)
+    except UserError as error:
+        raise UserError(f"--{flag}: {error}") from None
 
 
 def _common_metadata(folders: Sequence[base.Metadata], flag: str) -> dict[str, Any]:
@@ -147,13 +145,16 @@ def _num_records(flag: str, path: str, shard: Mapping | None) -> int:
     """Number of records in a file, from its metadata or by reading it."""
     if not file_system.exists(path) or file_system.is_folder(path):
         raise UserError(f"--{flag}: {path} is no file; expected TFRecord files")
+    file_system.check_regular(path)
     if not shard:
         try:
             return int(tf.data.TFRecordDataset(path).reduce(np.int64(0), lambda n, _: n + 1))
         except tf.errors.OpError as error:
+            file_system.check_content(path)  # perhaps it is only a pointer
             reason = f"is not a complete TFRecord file ({first_line(error)})"
             raise UserError(f"--{flag}: {path} {reason}") from None
     if (size := file_system.size_and_time(path)[0]) != shard["bytes"]:
+        file_system.check_content(path)
         reason = f"bytes, but {base.METADATA_FILE} lists {shard['bytes']}: truncated or changed"
         raise UserError(f"--{flag}: {path} has {size} {reason}; copy or make it again")
     return shard["records"]

@@ -75,7 +75,8 @@ def read_table(
         try:
             frame, lines = _read(name, content, header, fills_short_rows, empty_rows)
             _check_names(frame)
-        except (UserError, ValueError, csv.Error, pyarrow.ArrowException) as error:
+        # Of a damaged file, pyarrow also raises an OSError.
+        except (UserError, ValueError, csv.Error, OSError, pyarrow.ArrowException) as error:
             is_known = isinstance(error, UserError)
             reason = error if is_known else f"cannot be read: {first_line(error)}"
             raise UserError(f"{own}: {reason}") from None
@@ -217,7 +218,8 @@ def _ending(path: str) -> str:
 
 def _content(path: str, source: str) -> bytes:
     try:
-        return compression.uncompressed_bytes(files.read_bytes(path), path)
+        content = files.read_bytes(path, may_be_pipe=True)
+        return compression.uncompressed_bytes(content, path)
     except UserError as error:
         raise UserError(f"{source}{str(error).removeprefix(path)}") from None
 

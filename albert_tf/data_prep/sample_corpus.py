@@ -82,7 +82,8 @@ def main(settings: SampleSettings) -> None:
                 break
     corpus.print_note(PROGRAM, f"{len(modules):,} modules -> {writer.summary()}")
     if settings.task_dir:
-        files.write_files(settings.task_dir, make_task(documents))
+        with files.errors_named(f"--task_dir={settings.task_dir}", "written"):
+            files.write_files(settings.task_dir, make_task(documents))
 
 
 def find_modules(root: str) -> list[tuple[str, str]]:

@@ -67,8 +67,8 @@ def main(settings: TrainSettings) -> None:
     output_file = f"{settings.output_prefix}.model"
     paths = corpus.expand_paths(settings.input_file, not_among=[output_file])
     reader = corpus.LineReader(settings.invalid_utf8)
-    model_proto = train(_sentences(paths, reader, settings), settings)
-    files.write_bytes(output_file, model_proto)
+    with files.OutputFile(output_file) as file:  # opened first: nobody else writes it
+        file.write(train(_sentences(paths, reader, settings), settings))
     reader.print_report(PROGRAM)
     seconds = f"{time.monotonic() - start:.1f} s"
     corpus.print_note(PROGRAM, f"{settings.vocab_size:,} tokens in {output_file}; {seconds}")

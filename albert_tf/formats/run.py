@@ -1,5 +1,6 @@
 """Reads the models of runs from the runs' folders."""
 
+import math
 import os
 import sys
 from collections.abc import Mapping
@@ -10,7 +11,7 @@ import tensorflow as tf
 from albert_tf.core import files, run_files
 from albert_tf.core.errors import UserError
 from albert_tf.formats import checkpoint_files, hugging_face, sentence_transformers
-from albert_tf.formats.weights import Weights, model_class_of
+from albert_tf.formats.weights import Weights, encoder_shapes, model_class_of
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.heads import AlbertForPreTraining
 
@@ -37,7 +38,8 @@ def read(folder: str, checkpoint: str = "") -> Weights:
     if not checkpoint and not is_finished:
         _remark_on_unfinished(folder, saved, settings)
     checkpoint = saved
-    with checkpoint_files.opened(checkpoint, "TF2"):
+    with checkpoint_files.opened(checkpoint, "TF2") as reader:
+        _check_size(config, reader, path)
         model = model_class(config, dtype="float32")
         # Without expect_partial, TensorFlow would also warn about missing values, after the error.
         restored = tf.train.Checkpoint(model=model).read(checkpoint).expect_partial()
@@ -46,6 +48,15 @@ def read(folder: str, checkpoint: str = "") -> Weights:
     text = hugging_face.vocabulary_of(model_folder)
     recorded = {name: value for name, value in groups["task"].items() if name in text}
     return Weights(checkpoint, config, arrays, model_class.__name__, **text | recorded)
+
+
+def _check_size(config: AlbertConfig, reader: Any, path: str) -> None:
+    """Checks that a checkpoint has as many values as the model needs, which would otherwise be built in any size."""
+    wanted = sum(map(math.prod, encoder_shapes(config).values()))
+    saved = sum(map(math.prod, reader.get_variable_to_shape_map().values()))
+    if wanted > saved:
+        reason = f"describes an encoder of {wanted:,} values, but its checkpoint has {saved:,}"
+        raise UserError(f"{path}: {reason}")
 
 
 def _remark_on_unfinished(folder: str, checkpoint: str, settings: Mapping[str, Any]) -> None:

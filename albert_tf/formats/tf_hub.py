@@ -6,7 +6,6 @@ folder or among its assets; without one, it must be a released size.
 
 import os
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -17,7 +16,7 @@ from albert_tf.core import files
 from albert_tf.core.errors import UserError
 from albert_tf.formats import model_garden, tf1
 from albert_tf.formats.description import ASSETS, EXPORT
-from albert_tf.formats.weights import Weights, only_vocabulary, read_config
+from albert_tf.formats.weights import Weights, only_vocabulary, read_config, read_export
 from albert_tf.model.config import MODEL_SIZES, AlbertConfig
 
 GRAPH, VARIABLES = "saved_model.pb", "variables/variables"
@@ -91,12 +90,9 @@ def _do_lower_case(graph: bytes, folder: str) -> bool | None:
 def _read_own(folder: str, prefix: str) -> Weights:
     """The model of our own export: variables under their released names, and settings as assets."""
     assets = os.path.join(folder, ASSETS)
-    about: dict[str, Any] = files.read_json(os.path.join(assets, EXPORT))
-    left_out = tuple(about.get("without_values", ()))
+    settings = read_export(os.path.join(assets, EXPORT))
     arrays = model_garden.read_dictionary(prefix, "weights")
-    names = ("model_class", "do_lower_case", "keep_accents")
-    settings = {name: about[name] for name in names}
-    settings |= {"vocabulary": only_vocabulary(assets), "task_settings": about["task"]}
+    left_out = settings["left_out"]
     arrays = {name: array for name, array in arrays.items() if name not in left_out}
     config = read_config(os.path.join(assets, tf1.CONFIG))
-    return Weights(folder, config, arrays, left_out=left_out, **settings)
+    return Weights(folder, config, arrays, vocabulary=only_vocabulary(assets), **settings)

@@ -14,12 +14,12 @@ def read(path: str) -> dict[str, np.ndarray]:
 
     A UserError if torch is not installed, or the file contains anything else than tensors.
     """
+    content = io.BytesIO(files.read_bytes(path))
     try:
         import torch  # an optional dependency
     except ImportError:
         hint = "pip install torch, or give the model as model.safetensors"
         raise UserError(f"{path}: is a file of torch, which is not installed; {hint}") from None
-    content = io.BytesIO(files.read_bytes(path))
     try:
         tensors = torch.load(content, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises exceptions of many classes for damaged files

@@ -98,11 +98,60 @@ def match(shapes: Shapes, weights: Weights) -> LoadReport:
     return LoadReport(loaded, missing, ignored)
 
 
+def encoder_shapes(config: AlbertConfig) -> dict[str, tuple[int, ...]]:
+    """The shapes of an encoder's variables by their released names, without a model."""
+    embedding, hidden, inner = config.embedding_size, config.hidden_size, config.intermediate_size
+    shapes: dict[str, tuple[int, ...]] = {
+        "bert/embeddings/word_embeddings": (config.vocab_size, embedding),
+        "bert/embeddings/token_type_embeddings": (config.type_vocab_size, embedding),
+        "bert/embeddings/position_embeddings": (config.max_position_embeddings, embedding),
+    }
+    # Layer -> widths of its input and output; both are equal for a LayerNorm.
+    layers = {
+        "bert/embeddings/LayerNorm": (embedding, embedding),
+        "bert/pooler/dense": (hidden, hidden),
+    }
+    if embedding != hidden:
+        layers["bert/encoder/embedding_hidden_mapping_in"] = (embedding, hidden)
+    attention = {
+        "attention_1/self/query": (hidden, hidden),
+        "attention_1/self/key": (hidden, hidden),
+        "attention_1/self/value": (hidden, hidden),
+        "attention_1/output/dense": (hidden, hidden),
+        "LayerNorm": (hidden, hidden),
+    }
+    feed_forward = {
+        "ffn_1/intermediate/dense": (hidden, inner),
+        "ffn_1/intermediate/output/dense": (inner, hidden),
+        "LayerNorm_1": (hidden, hidden),
+    }
+    for layer in range(config.num_hidden_layers):
+        blocks = (
+            (config.attention_group_of_layer(layer), attention),
+            (config.ffn_group_of_layer(layer), feed_forward),
+        )
+        for inner_group in range(config.inner_group_num):
+            for group, block in blocks:
+                start = f"bert/encoder/transformer/group_{group}/inner_group_{inner_group}/"
+                layers |= {start + name: widths for name, widths in block.items()}
+    for layer_name, (inputs, outputs) in layers.items():
+        first, second = variables_of(layer_name)
+        is_matrix = first == "kernel"
+        shapes[f"{layer_name}/{first}"] = (inputs, outputs) if is_matrix else (outputs,)
+        shapes[f"{layer_name}/{second}"] = (outputs,)
+    return shapes
+
+
 def check(weights: Weights) -> None:
-    """Checks values from files: the class must be known, and arrays finite; `match` compares them with the model."""
+    """Checks values from files before a model is built: its class, the shapes of the encoder, that all are finite.
+
+    A configuration may claim any size; a model of that size would fill the memory before `match` compares the rest.
+    """
     source = weights.source
     model_class_of(weights.model_class, source)
     check_settings(weights)
+    of_encoder = {name: weights.arrays[name] for name in weights.arrays if name.startswith("bert/")}
+    match(encoder_shapes(weights.config), dataclasses.replace(weights, arrays=of_encoder))
     for name, array in weights.arrays.items():
         # Minimum and maximum are NaN if any value is NaN, and computing them needs no memory.
         if array.size and not (math.isfinite(array.min()) and math.isfinite(array.max())):
@@ -110,8 +159,14 @@ def check(weights: Weights) -> None:
 
 
 def check_settings(weights: Weights) -> None:
-    """Checks what files say about text and task."""
+    """Checks what files say about text, task and variables without values."""
     source, task = weights.source, weights.task_settings
+    left_out: Any = weights.left_out
+    if not isinstance(left_out, list | tuple) or not all(
+        isinstance(name, str) for name in left_out
+    ):
+        expected = "expected the names of variables without values"
+        raise UserError(f"{source}: {expected}, got {shortened(left_out)}")
     for name in weights.cleaning:
         if not isinstance(value := getattr(weights, name), bool | None):
             raise UserError(f"{source}: {name} is {shortened(value)}, expected true or false")
@@ -133,6 +188,25 @@ def check_complete(values: Mapping[str, Any], source: str) -> None:
     """Checks that a configuration from a file has every size: a default would make another model without a word."""
     if missing := [name for name in _SIZES if name not in values]:
         raise UserError(f"{source}: {', '.join(missing)}: missing; copy the file again")
+
+
+def read_export(path: str) -> dict[str, Any]:
+    """The fields of `Weights` in a file that describes an export of this project."""
+    about = files.read_json(path)
+    names = {
+        "model_class": "model_class",
+        "do_lower_case": "do_lower_case",
+        "keep_accents": "keep_accents",
+        "task": "task_settings",
+        "without_values": "left_out",
+    }
+    if missing := [name for name in names if name not in about]:
+        raise UserError(f"{path}: has no {missing[0]}; export the model again")
+    values = {field: about[name] for name, field in names.items()}
+    if not isinstance(values["left_out"], list):
+        reason = f"without_values is {shortened(values['left_out'])}, expected a list"
+        raise UserError(f"{path}: {reason}; export the model again")
+    return values
 
 
 def read_config(path: str) -> AlbertConfig:

@@ -12,7 +12,7 @@ from albert_tf.core import files
 from albert_tf.core.errors import UserError, first_line
 from albert_tf.core.workers import num_cores
 from albert_tf.formats.description import EXPORT, TF1_CONFIG
-from albert_tf.formats.weights import Weights, check_settings, only_vocabulary
+from albert_tf.formats.weights import Weights, check_settings, only_vocabulary, read_export
 from albert_tf.model.config import AlbertConfig
 from albert_tf.serving.parts import TOKENS
 from albert_tf.tasks.predictor import Arrays, Compute, Features
@@ -48,6 +48,8 @@ class OnnxModel(Compute):
         except ImportError:
             raise UserError("an ONNX file needs onnxruntime: pip install onnxruntime") from None
         content, options = self._contents[name], onnxruntime.SessionOptions()
+        if isinstance(content, str):
+            files.check_content(content)
         options.log_severity_level, options.intra_op_num_threads = 3, threads
         try:
             providers = ["CPUExecutionProvider"]
@@ -102,14 +104,9 @@ def read(path: str) -> tuple[Weights, OnnxModel]:
         if not files.exists(needed):
             expected = "the files of albert-tf export --format=onnx"
             raise UserError(f"{needed}: is missing; expected {expected}")
-    about = files.read_json(about_path)
+    settings = read_export(about_path)
     config = AlbertConfig.from_dict(files.read_json(config_path), source=config_path)
-    names = ("model_class", "do_lower_case", "keep_accents")
-    known = {name: about.get(name) for name in names} | {"task_settings": about.get("task")}
-    left_out = tuple(about.get("without_values", ()))
-    weights = Weights(
-        folder, config, {}, vocabulary=only_vocabulary(folder), left_out=left_out, **known
-    )
+    weights = Weights(folder, config, {}, vocabulary=only_vocabulary(folder), **settings)
     check_settings(weights)
     contents = {name: os.path.join(folder, name) for name in (MODEL, MASKED_LM)}
     return weights, OnnxModel(contents, weights.config)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from albert_tf.core.errors import UserError
+from albert_tf.core.errors import UserError, shortened
 from albert_tf.core.files import AnyPath
 from albert_tf.formats import description
 from albert_tf.formats.weights import Weights
@@ -13,6 +13,8 @@ from albert_tf.tasks.definition import DEFINED_IN, TaskDefinition
 from albert_tf.tasks.predictor import Predictor
 from albert_tf.text.settings import TextSettings
 from albert_tf.text.tokenizer import Tokenizer
+
+_SHORTEST_SEQUENCE = 3  # [CLS], a token, [SEP]
 
 
 def load_predictor(
@@ -122,6 +124,10 @@ def recorded_settings(weights: Weights) -> Mapping[str, Any]:
     """The settings of the task for which a model was fine-tuned; for a run's checkpoint, from the run's config.json."""
     known = description.describe(weights.source)
     if weights.task_settings or not known.task_name:
+        # The shortest length of training is longer than that of other uses.
+        others = {name: weights.task_settings[name] for name in weights.task_settings}
+        others.pop("max_seq_length", None)
+        definition_of(weights).settings.check_recorded(others, weights.source)
         return weights.task_settings
     settings = definition_of(weights).settings.of_model(known.settings)
     return {name: value for name, value in settings.items() if name not in TextSettings.names()}
@@ -133,8 +139,15 @@ def task_settings_of(weights: Weights, max_seq_length: int | None = None) -> dic
     settings = {"max_seq_length": limit, **predictor_class_of(weights).default_settings}
     settings["max_seq_length"] = min(limit, settings["max_seq_length"])
     settings |= recorded_settings(weights)
+    threshold = settings.get("null_threshold", 0.0)
+    if type(threshold) not in (int, float):
+        reason = f"null_threshold is {shortened(threshold)}, expected a number"
+        raise UserError(f"{weights.source}: {reason}")
     length = settings["max_seq_length"] = max_seq_length or settings["max_seq_length"]
-    if length and length > limit:
+    if type(length) is not int or length < _SHORTEST_SEQUENCE:
+        expected = f"expected at least {_SHORTEST_SEQUENCE}"
+        raise UserError(f"{weights.source}: max_seq_length is {shortened(length)}, {expected}")
+    if length > limit:
         reason = f"is above max_position_embeddings of the model {weights.source}, {limit}"
         raise UserError(f"--max_seq_length={length} {reason}")
     return settings

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from albert_tf.core import files
-from albert_tf.core.errors import UserError, first_line
+from albert_tf.core.errors import UserError
 from albert_tf.core.progress import Progress
 from albert_tf.tasks.classification.predictor import ClassificationPredictor
 from albert_tf.tasks.embedding.metrics import nearest, unit_length
@@ -118,7 +118,6 @@ def _kept(path: str, embedder: Embedder, texts: Sequence[str]) -> np.ndarray:
     np.savez(content, key=np.array(key), values=values)
     try:
         files.write_bytes(path, content.getvalue())
-    except OSError as error:
-        reason = f"so it is made again each time: {first_line(error)}"
-        print(f"{path} cannot be written, {reason}", file=sys.stderr)
+    except UserError as error:
+        print(f"{error}; so the vectors are made again each time", file=sys.stderr)
     return values

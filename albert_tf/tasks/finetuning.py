@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.core import files
 from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings
 from albert_tf.data.answer_tables import answer_table
@@ -341,7 +340,9 @@ class FineTuningTask(Task):
     def predictions_file(self) -> str:
         """The file of the answers of --do_predict: a path, or a name inside the run's folder."""
         given = self.run.predictions_file
-        return self.usual_predictions_file if not given else files.real_path(given)
+        if not given:
+            return self.usual_predictions_file
+        return given if "://" in given else os.path.abspath(given)
 
     def _answer_files(self, answers: Sequence[Mapping], predictions: Predictions) -> Files:
         """The rows of the file with their answers, as `albert-tf predict` writes them, and the raw predictions."""

@@ -67,6 +67,9 @@ def content_of_json(values: Mapping[str, Any], source: str) -> bytes:
     """The vocabulary of a `tokenizer.json` as the content of a `vocab.txt`; b"" if it has no WordPiece model.
 
     Added tokens, such as [MASK] of a trained tokenizer, may be missing among those of the model.
+
+    Raises:
+      UserError: it cleans or splits text in another way than BERT does, or its tokens have no ids 0, 1, 2 and so on.
     """
     model = values.get("model")
     if not isinstance(model, dict) or model.get("type") != "WordPiece":
@@ -76,14 +79,33 @@ def content_of_json(values: Mapping[str, Any], source: str) -> bytes:
         found = {k: own[k] for k, usual in expected.items() if own.get(k, usual) != usual}
         if found:
             raise UserError(f"{source}: {part} has {shortened(found)}, expected BERT's {expected}")
-    known = model.get("vocab", {})
+    known = model.get("vocab")
+    if not isinstance(known, dict) or not all(type(id) is int for id in known.values()):
+        raise UserError(f"{source}: expected tokens with their ids as the model's vocab")
+    of_file = _read_tokens(source, _of_json, values)
     tokens = {id: (token, HIDDEN) for token, id in known.items()}
-    added = {id: own for id, own in _of_json(values).items() if known.get(own[0], id) == id}
+    added = {id: own for id, own in of_file.items() if known.get(own[0], id) == id}
     lines = sorted((tokens | added).items())
     has_breaks = any("\n" in token for _, (token, _) in lines)
     if has_breaks or [id for id, _ in lines] != [*range(len(lines))]:
         raise UserError(f"{source}: expected tokens with the ids 0, 1, 2 and so on")
     return "".join(_line(token, kind) for _, (token, kind) in lines).encode()
+
+
+def _read_tokens(path: str, read: Callable, *values: Any) -> dict[int, tuple[str, int]]:
+    """The added tokens that a function reads from the values of a file, which may be of any type."""
+    try:
+        tokens = read(*values)
+    except (TypeError, ValueError, LookupError, AttributeError, OverflowError):
+        tokens = None
+    if tokens is None or not all(_is_token(id, token) for id, (token, _) in tokens.items()):
+        raise UserError(f"{path}: added tokens are not tokens with their ids")
+    return tokens
+
+
+def _is_token(id: Any, token: Any) -> bool:
+    is_id = type(id) is int and id >= 0
+    return is_id and isinstance(token, str) and token != ""
 
 
 def _line(token: str, kind: int) -> str:
@@ -102,10 +124,7 @@ def with_added_tokens(content: bytes, folder: str, vocabulary: Sequence[str]) ->
         path = os.path.join(folder, name)
         values = files.read_json(path) if files.exists(path) else None
         if isinstance(values, dict):
-            try:
-                own = read(values, ids)
-            except (TypeError, ValueError, LookupError, AttributeError):
-                raise UserError(f"{path}: added tokens are not tokens with their ids") from None
+            own = _read_tokens(path, read, values, ids)
             tokens |= own
             for id, (token, kind) in own.items():
                 if kind and ids.setdefault(token, max(id, first)) != id:
@@ -114,6 +133,8 @@ def with_added_tokens(content: bytes, folder: str, vocabulary: Sequence[str]) ->
     added = dict(sorted((id, token) for id, token in tokens.items() if id >= first))
     if list(added) != [*range(first, first + len(added))]:
         raise UserError(f"{folder}: added tokens have the ids {[*added]}, expected {first:,} first")
+    if wordpiece.is_wordpiece(content) and any("\n" in token for token, _ in added.values()):
+        raise UserError(f"{folder}: an added token has a line break, which a vocab.txt cannot have")
     known = {token: kind for id, (token, kind) in tokens.items() if kind and id < first}
     return _marked(content, known, list(added.values())) if known or added else content
 

@@ -54,7 +54,7 @@ def run(
     # The lock is also held if nothing is trained, because an evaluation writes logs and results, too.
     with graphs_freed(), lock_of(strategy, run_config), strategy.scope():
         task = make_task()
-        with _explained_errors(run_config):
+        with _explained_errors(run_config, task):
             return _complete(start_run(task, run_config, optimizer_config))
 
 
@@ -90,7 +90,7 @@ def _complete(state: RunState) -> dict:
         # No older answers where newer ones are expected.
         for name in filter(None, (task.predictions_file(), *task.older_predictions)):
             if folder.is_chief:
-                files.remove(folder.file(name))
+                files.remove_older(folder.file(name))
         predictor.results()
         contents = task.prediction_files(predictor.predictions)
         folder.write_files(contents)
@@ -292,7 +292,7 @@ def evaluate(
 
 
 @contextlib.contextmanager
-def _explained_errors(run_config: RunConfig) -> Iterator[None]:
+def _explained_errors(run_config: RunConfig, task: Task) -> Iterator[None]:
     """Turns TensorFlow's errors about the user's files, disk and machines into errors of one line."""
     try:
         yield
@@ -306,8 +306,10 @@ def _explained_errors(run_config: RunConfig) -> Iterator[None]:
             place = f"--output_dir={run_config.output_dir}: no space left on the disk"
             raise UserError(f"{place}; make room and run {again}") from None
         if isinstance(error, tf.errors.DataLossError):
-            reason = f"damaged records ({reason})"
-            raise UserError(f"{reason}: create the files again, then run {again}") from None
+            damaged = [data.damaged_file() for data in (task.train_data, task.eval_data) if data]
+            place = next(filter(None, damaged), "--input_file")
+            reason = f"{place}: damaged records ({reason})"
+            raise UserError(f"{reason}: create the file again, then run {again}") from None
         raise
 
 

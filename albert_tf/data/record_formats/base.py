@@ -25,8 +25,9 @@ Schema = Mapping[str, tuple[int, "tf.DType"]]
 Parser = Callable[["tf.Tensor", "tf.Tensor"], dict[str, "tf.Tensor"]]
 
 METADATA_FILE = "metadata.json"  # of a folder of records
+LONGEST_ROW = 2**16  # tokens
 # The settings of masks, which the metadata of unmasked records contains.
-_MASKS = (
+MASKS = (
     "masked_lm_prob",
     "max_predictions_per_seq",
     "ngram",
@@ -49,6 +50,7 @@ class RecordFormat(abc.ABC):
 
     help: str
     masking: tuple[str, ...] = ("static",)
+    needed: tuple[str, ...] = ("max_seq_length",)  # the metadata that `schema` and `parser` use
 
     def rows(
         self, lengths: np.ndarray, max_seq_length: int, seed: np.uint64
@@ -114,7 +116,7 @@ def add_counts(total: dict[str, Any], counts: Mapping[str, Any]) -> None:
 def mask_settings(metadata: Metadata) -> dict[str, Any]:
     """The settings of masks that are drawn while reading; empty if the records are masked."""
     is_dynamic = metadata.get("masking") == "dynamic"
-    return {name: metadata[name] for name in _MASKS} if is_dynamic else {}
+    return {name: metadata[name] for name in MASKS} if is_dynamic else {}
 
 
 def mask_function(metadata: Metadata, seed: int) -> Callable[..., Masked]:

@@ -18,6 +18,7 @@ class FullFormat(RecordFormat):
     """The original's records (create_pretraining_data.py:119-186)."""
 
     help = "one example with the original's features, padded, which the original's scripts can read, too"
+    needed = ("max_seq_length", "max_predictions_per_seq")
 
     def features(
         self, sequences: Sequences, masked: Masked | None, per_row: np.ndarray, rule: MaskingRule

@@ -35,6 +35,7 @@ class PackedFormat(base.RecordFormat):
 
     help = "several examples in a row of --max_seq_length, so that training computes no padding"
     masking = ("static", "dynamic")
+    needed = ("max_seq_length", "masking", "counts")
 
     def rows(
         self, lengths: np.ndarray, max_seq_length: int, seed: np.uint64
@@ -78,7 +79,8 @@ class PackedFormat(base.RecordFormat):
         return base.RecordBatch(features, lengths, maxima)
 
     def schema(self, metadata: base.Metadata) -> base.Schema:
-        sizes = (metadata["counts"][name] for name in (_MAX_PREDICTIONS, _MAX_EXAMPLES))
+        counts = metadata["counts"]
+        sizes = [counts.get(name, 0) for name in (_MAX_PREDICTIONS, _MAX_EXAMPLES)]
         return packed_schema(metadata["max_seq_length"], *sizes)
 
     def parser(self, metadata: base.Metadata, schema: base.Schema, seed: int) -> base.Parser:
