@@ -203,9 +203,11 @@ def read_export(path: str) -> dict[str, Any]:
     if missing := [name for name in names if name not in about]:
         raise UserError(f"{path}: has no {missing[0]}; export the model again")
     values = {field: about[name] for name, field in names.items()}
-    if not isinstance(values["left_out"], list):
-        reason = f"without_values is {shortened(values['left_out'])}, expected a list"
-        raise UserError(f"{path}: {reason}; export the model again")
+    expected_types = {"model_class": str, "task": dict, "without_values": list}
+    for name, kind in expected_types.items():
+        if not isinstance(about[name], kind):
+            reason = f"{name} is {shortened(about[name])}, expected a {kind.__name__}"
+            raise UserError(f"{path}: {reason}; export the model again")
     return values
 
 

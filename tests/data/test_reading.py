@@ -1,5 +1,7 @@
 """The order of reading: shuffling, batches, hosts, starts at any step."""
 
+import json
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -105,3 +107,22 @@ def test_a_flipped_bit_is_reported(records_file):
     records_file.write_bytes(data)
     with pytest.raises(UserError, match="is not a complete TFRecord file .corrupted record"):
         find_pretraining_records(str(records_file), "input_file")
+
+
+def test_the_damaged_file_of_several_is_named(tmp_path):
+    paths = [write_records(tmp_path / f"{name}.tfrecord", random_features(9)) for name in "abc"]
+    shards = [
+        {"file": path.name, "bytes": path.stat().st_size, "examples": 9, "records": 9}
+        for path in paths
+    ]
+    (tmp_path / "metadata.json").write_text(json.dumps({"shards": shards}))
+    record_set = find_records(str(tmp_path), "input_file")
+    data = bytearray(paths[1].read_bytes())
+    data[-40] ^= 1
+    paths[1].write_bytes(data)
+    schema = pretraining_schema(LENGTH, PREDICTIONS)
+    with pytest.raises(UserError, match=f"^{paths[1]}: damaged records .corrupted record"):
+        list(reading.first_batches(record_set, schema, 4))
+    assert reading.damaged_file(record_set, schema) == str(paths[1])
+    paths[1].write_bytes(paths[0].read_bytes())
+    assert reading.damaged_file(record_set, schema) == ""

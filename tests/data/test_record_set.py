@@ -7,7 +7,7 @@ import pytest
 
 from albert_tf.core.errors import UserError
 from albert_tf.data.record_set import find_pretraining_records, find_records
-from tests.helpers import LENGTH, PREDICTIONS, write_records
+from tests.helpers import LENGTH, PREDICTIONS, error_of, write_records
 
 
 def test_counts(tmp_path):
@@ -90,3 +90,54 @@ def test_records_of_the_original_get_their_lengths_from_the_first_record(records
     record_set = find_pretraining_records(str(records_file), "input_file")
     assert record_set.metadata["max_seq_length"] == LENGTH
     assert record_set.metadata["max_predictions_per_seq"] == PREDICTIONS
+
+
+WRONG_METADATA = {
+    "max_seq_length": [10**12, "9", True, None],
+    "max_predictions_per_seq": [0, {}],
+    "counts": [[], {"examples": {}}, {"examples": -1}, {"max_examples_per_row": LENGTH + 1}],
+    "shards": ["x", [1], [{}]],
+    "record_format": [[], "x", None],
+    "do_lower_case": ["false"],
+    "spm_sha256": [5],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [(name, each) for name in WRONG_METADATA for each in WRONG_METADATA[name]]
+)
+def test_a_wrong_value_of_the_metadata_is_named(records_file, name, value):
+    right = {"record_format": "full", "max_seq_length": LENGTH, "counts": {"examples": 60}}
+    right |= {"max_predictions_per_seq": PREDICTIONS, "shards": [listed(records_file)]}
+    write_metadata(records_file, **right)
+    assert find(records_file.parent).num_examples == 60
+    write_metadata(records_file, **{**right, name: value})
+    line = error_of(find, records_file.parent)
+    path = records_file.with_name("metadata.json")
+    assert line.startswith(f"--input_file: {path}: ") and "again" in line
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"file": "../records/examples.tfrecord"}, "expected a file of its folder"),
+        ({"file": ".."}, "expected a file of its folder"),
+        ({"file": "/etc/hostname"}, "expected a file of its folder"),
+        ({"records": [1]}, "records is .1., expected a count"),
+        ({"records": 10**9}, "1,000,000,000 records do not fit into"),
+    ],
+)
+def test_a_shard_is_a_file_of_its_folder_with_counts(records_file, changes, reason):
+    write_metadata(records_file, shards=[listed(records_file, **changes)])
+    with pytest.raises(UserError, match=reason):
+        find(records_file.parent)
+
+
+def test_a_pointer_of_git_lfs_in_place_of_records_is_named(records_file):
+    entry = listed(records_file)
+    records_file.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
+    with pytest.raises(UserError, match=f"{records_file}: is only a pointer of Git LFS"):
+        find(records_file)
+    write_metadata(records_file, shards=[entry])
+    with pytest.raises(UserError, match=f"{records_file}: is only a pointer of Git LFS"):
+        find(records_file.parent)

@@ -1,6 +1,9 @@
 """Model folders: round trips of every sharing strategy, and strictness."""
 
+import json
+import os
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -9,9 +12,10 @@ import tensorflow as tf
 
 from albert_tf import AlbertForPreTraining, UserError, load_pretrained, save_pretrained
 from albert_tf.formats import pretrained
-from albert_tf.formats.weights import POOLER
+from albert_tf.formats.weights import POOLER, encoder_shapes
 from albert_tf.model import heads
-from tests.helpers import BATCH, TINY, random_features
+from albert_tf.text.tokenizer import Tokenizer
+from tests.helpers import BATCH, TINY, error_of, random_features
 
 CONFIGS = [
     {},
@@ -131,3 +135,68 @@ def test_a_pooler_without_trained_values_stays_without(tmp_path, cls, format):
     assert not set(POOLER) & weights.arrays.keys()
     _, report = pretrained.build_model(weights)
     assert set(report.initialized) == set(POOLER)
+
+
+@pytest.mark.parametrize("changes", CONFIGS, ids=str)
+def test_the_shapes_of_an_encoder_are_known_without_it(changes):
+    config = TINY.replace(**changes)
+    variables = AlbertForPreTraining(config).encoder.named_variables()
+    assert encoder_shapes(config) == {name: tuple(v.shape) for name, v in variables.items()}
+
+
+@pytest.mark.parametrize("format", ["hf", "tf1"])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("hidden_size", 10**6),
+        ("intermediate_size", 10**9),
+        ("max_position_embeddings", 10**9),
+        ("num_hidden_groups", 3),
+    ],
+)
+def test_sizes_that_do_not_fit_the_weights_are_found_before_a_model_is_built(
+    tmp_path, monkeypatch, format, name, value
+):
+    save_pretrained(AlbertForPreTraining(TINY), tmp_path, format)
+    path = tmp_path / {"hf": "config.json", "tf1": "albert_config.json"}[format]
+    values = json.loads(path.read_text())
+    values[name] = value
+    values.get("albert_tf", {}).pop("num_hidden_groups", None)
+    path.write_text(json.dumps(values))
+    monkeypatch.setattr(AlbertForPreTraining, "__init__", None)  # no model of any size
+    line = error_of(load_pretrained, tmp_path)
+    assert re.search("configuration wants|are not in it|does not belong to an ALBERT of", line)
+
+
+LFS_POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 908\n"
+
+
+@pytest.mark.parametrize(
+    "name", ["model.safetensors", "pytorch_model.bin", "config.json", "spiece.model"]
+)
+def test_a_pointer_of_git_lfs_in_a_model_is_named(tmp_path, tiny_pretrained, name):
+    folder = tmp_path / "model"
+    shutil.copytree(tiny_pretrained, folder)
+    if name == "pytorch_model.bin":
+        (folder / "model.safetensors").unlink()
+    (folder / name).write_text(LFS_POINTER)
+    line = error_of(Tokenizer.from_pretrained, folder)
+    assert (
+        line.startswith(f"{folder / name}: is only a pointer of Git LFS") and "git lfs pull" in line
+    )
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "spiece.model"])
+@pytest.mark.parametrize("kind", ["device", "pipe"])
+def test_a_device_or_pipe_in_place_of_a_models_file_is_not_read(
+    tmp_path, tiny_pretrained, name, kind
+):
+    folder = tmp_path / "model"
+    shutil.copytree(tiny_pretrained, folder)
+    (folder / name).unlink()
+    if kind == "pipe":
+        os.mkfifo(folder / name)  # nobody writes to it: reading would not end
+    else:
+        (folder / name).symlink_to("/dev/null")
+    line = error_of(Tokenizer.from_pretrained, folder)
+    assert line.startswith(f"{folder / name}: expected a regular file, found a {kind}")

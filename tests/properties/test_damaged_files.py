@@ -78,6 +78,7 @@ def write_embedder(folder: pathlib.Path) -> None:
 
 
 def write_export(folder: pathlib.Path, **options: Any) -> None:
+    (folder / "model").mkdir()
     write_model(folder / "model")
     export_model(str(folder / "model"), str(folder), **options)
     shutil.rmtree(folder / "model")

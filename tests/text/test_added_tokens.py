@@ -8,6 +8,7 @@ from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from albert_tf import Tokenizer, UserError
 from albert_tf.formats.tokenizer_files import vocabulary_files
+from albert_tf.text import added_tokens
 
 MODEL = pathlib.Path(__file__).parents[2] / "models" / "albert-tiny-docs"
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "function", "##s", "[", "]", "e"]
@@ -111,3 +112,33 @@ def test_a_vocabulary_with_counts_has_no_added_tokens(tmp_path):
     text = "the functions, [a]"
     expected = Tokenizer.from_file(plain).encode(text)
     assert Tokenizer.from_file(counted).encode(text) == expected == [5, 6, 7, 12, 8, 13, 9]
+
+
+JSON = {
+    "normalizer": {"type": "BertNormalizer"},
+    "pre_tokenizer": {"type": "BertPreTokenizer"},
+    "model": {"type": "WordPiece", "vocab": {"[UNK]": 0, "[CLS]": 1}},
+    "added_tokens": [{"id": 2, "content": "<x>"}],
+}
+WRONG_JSON = {
+    "added_tokens": [
+        *("x", 5, [5], [{"content": "<x>"}], [{"id": [1], "content": "<x>"}]),
+        *([{"id": 2, "content": {}}], [{"id": 2, "content": "a\nb"}], [{"id": 2, "content": ""}]),
+        *([{"id": float("inf"), "content": "<x>"}], [{"id": -1, "content": "<x>"}]),
+    ],
+    "model": [
+        {"type": "WordPiece"},
+        {"type": "WordPiece", "vocab": ["[UNK]"]},
+        {"type": "WordPiece", "vocab": {"[UNK]": None, "[CLS]": {}}},
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [(name, value) for name in WRONG_JSON for value in WRONG_JSON[name]]
+)
+def test_values_of_other_types_in_a_tokenizer_json_are_one_line(name, value):
+    content = added_tokens.content_of_json(JSON, "tokenizer.json")
+    assert content == b"[UNK]\n[CLS]\n<x>\tadded special\n"
+    with pytest.raises(UserError, match=r"^tokenizer\.json: .*tokens .*ids"):
+        added_tokens.content_of_json({**JSON, name: value}, "tokenizer.json")

@@ -10,6 +10,7 @@ from albert_tf.core.settings import LARGEST_INT64
 from albert_tf.data.record_formats import FORMATS, base, name_of
 
 _BYTES_AROUND_RECORD = 16  # of a TFRecord file: length and checksums
+_AGAIN = "make the records again"
 
 
 class _Rule(NamedTuple):
@@ -89,7 +90,7 @@ def read_metadata(folder: str) -> dict[str, Any]:
     _check(metadata, _RULES, path)
     name = name_of(metadata)
     if name not in FORMATS:
-        raise UserError(f"{path}: unknown record_format {name!r}; make them again")
+        raise UserError(f"{path}: unknown record_format {name!r}; {_AGAIN}")
     if "record_format" in metadata:
         _check_has(metadata, FORMATS[name].needed, path)
     if metadata.get("masking") == "dynamic":
@@ -99,7 +100,7 @@ def read_metadata(folder: str) -> dict[str, Any]:
         # Every example and every prediction of a row is at least one of its tokens.
         if count_name.endswith("_per_row") and count > longest:
             reason = f"{count_name} is {count:,}, above max_seq_length {longest:,}"
-            raise UserError(f"{path}: {reason}; make the records again")
+            raise UserError(f"{path}: {reason}; {_AGAIN}")
     for shard in metadata.get("shards", ()):
         _check_shard(shard, path)
     return metadata
@@ -109,13 +110,13 @@ def _check(values: Mapping[str, Any], rules: Mapping[str, _Rule], path: str) -> 
     for name, rule in rules.items():
         if name in values and not rule.is_right(values[name]):
             reason = f"{name} is {shortened(values[name])}, expected {rule.expected}"
-            raise UserError(f"{path}: {reason}; make the records again")
+            raise UserError(f"{path}: {reason}; {_AGAIN}")
 
 
 def _check_has(values: Mapping[str, Any], names: tuple[str, ...], path: str) -> None:
     for name in names:
         if name not in values:
-            raise UserError(f"{path}: has no {name}; make the records again")
+            raise UserError(f"{path}: has no {name}; {_AGAIN}")
 
 
 def _check_shard(shard: Any, path: str) -> None:
@@ -123,12 +124,14 @@ def _check_shard(shard: Any, path: str) -> None:
     names = ("file", "examples", "records", "bytes")
     if not isinstance(shard, dict):
         expected = f"an object with {', '.join(names)}"
-        raise UserError(f"{path}: a shard is {shortened(shard)}, expected {expected}")
+        raise UserError(f"{path}: a shard is {shortened(shard)}, expected {expected}; {_AGAIN}")
     _check_has(shard, names, path)
     _check(shard, {**dict.fromkeys(names[1:], _COUNT), "file": _TEXT}, path)
     file = shard["file"]
     if os.path.basename(file) != file or file in ("", ".", ".."):
-        raise UserError(f"{path}: a shard is {shortened(file)}, expected a file of its folder")
+        raise UserError(
+            f"{path}: a shard is {shortened(file)}, expected a file of its folder; {_AGAIN}"
+        )
     if shard["records"] * _BYTES_AROUND_RECORD > shard["bytes"]:
         reason = f"{shard['records']:,} records do not fit into {shard['bytes']:,} bytes"
-        raise UserError(f"{path}: {file}: {reason}; make the records again")
+        raise UserError(f"{path}: {file}: {reason}; {_AGAIN}")

@@ -201,3 +201,16 @@ def test_the_better_of_two_labels_is_known_or_asked_for():
 def test_wrong_models_and_files_are_named(embedder, reranker, corpus, make, message):
     with pytest.raises(UserError, match=message):
         make(embedder, str(reranker), str(corpus))
+
+
+def test_vectors_that_cannot_be_kept_are_made_again_each_time(embedder, corpus, capsys):
+    texts = corpus.read_text().split("\n")
+    found = searching.Search(embedder, str(corpus), texts, [*range(len(texts))])
+    expected = found.predict(["anna saw a dog"])
+    (kept,) = corpus.parent.glob("corpus.txt.*.vectors")
+    kept.unlink()
+    kept.mkdir()  # no file can take its place, as in a folder that cannot be written
+    found = searching.Search(embedder, str(corpus), texts, [*range(len(texts))])
+    assert found.predict(["anna saw a dog"]) == expected
+    line = f"{kept}: cannot be written (it is a folder); so the vectors are made again each time\n"
+    assert line in capsys.readouterr().err
