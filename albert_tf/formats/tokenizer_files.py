@@ -21,6 +21,7 @@ from albert_tf.text.character_class import inside_class
 from albert_tf.text.tokenizer import Tokenizer, WordPieceTokenizer
 
 _NEVER = -100.0  # added to the score of a token that must not be chosen
+_OF_SYMBOLS = -0.1  # the score of a user-defined symbol, which must be chosen
 
 
 def vocabulary_files(tokenizer: Tokenizer | None, max_length: int) -> dict[str, bytes]:
@@ -126,12 +127,13 @@ def _unigram(tokenizer: Any) -> dict[str, Any]:
 
 def _scores(proto: ModelProto) -> list[tuple[str, float]]:
     """Tokens and scores. Tokens that end in a digit and a comma are never chosen: "▁1999," becomes "▁1999" ","."""
-    best = max(piece.score for piece in proto.pieces if piece.type == piece.NORMAL)
     scores = []
     for piece in proto.pieces:
         token, score = piece.piece, piece.score
         if piece.type == piece.USER_DEFINED:
-            score = len(token.encode()) * best - 0.1  # as in SentencePiece, unigram_model.cc
+            # As in SentencePiece (unigram_model.cc): its length times the best score, which counts as 0 if it is below,
+            # less 0.1. So it is chosen wherever it is found, whatever its length.
+            score = _OF_SYMBOLS
         elif piece.type == piece.BYTE or (token[-2:-1].isdigit() and token.endswith(",")):
             score += _NEVER
         scores.append((token, score))

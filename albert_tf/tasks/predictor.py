@@ -27,6 +27,10 @@ Answer = dict[str, Any]
 
 # Bounds the memory of a batch; on two cores faster than 2,048 or more (lab/benchmarks/results/2026-11-25/batches.md).
 _TOKENS_OF_BATCH = 1024
+# Long texts that are read in windows are answered some at a time. Texts of an ordinary length always stay together, so
+# that their batches, and the last digits of the answers, do not depend on it.
+_ORDINARY_CHARACTERS = 1 << 14
+_LONG_CHARACTERS_AT_A_TIME = 1 << 20
 
 
 class Compute(Protocol):
@@ -119,7 +123,14 @@ class Predictor(abc.ABC):
 
     def answered(self, examples: Sequence[Any]) -> list[Answer]:
         """The answers to any number of examples."""
-        return self.answers(examples) if examples else []
+        answers: list[Answer] = []
+        for group in _bounded_groups(examples, list(map(self.num_windowed_characters, examples))):
+            answers += self.answers(group)
+        return answers
+
+    def num_windowed_characters(self, example: Any) -> int:
+        """The length of an example's text that is read in windows, however long it is; 0 if texts are cut."""
+        return 0
 
     def score(self, texts: Iterable[str]) -> list[Answer]:
         """How likely a pretrained model finds texts, which ranks sentences and compares minimal pairs.
@@ -185,6 +196,21 @@ class Predictor(abc.ABC):
         parts = [*self.compute.every(features)]
         restored = np.argsort(np.concatenate([examples for examples, _ in batches]), kind="stable")
         return {name: _stacked([part[name] for part in parts])[restored] for name in parts[0]}
+
+
+def _bounded_groups(examples: Sequence[Any], lengths: Sequence[int]) -> Iterator[Sequence[Any]]:
+    """The examples in their order, in groups whose long texts need a bounded amount of memory, or are one text."""
+    first = 0
+    room = _LONG_CHARACTERS_AT_A_TIME
+    for place, length in enumerate(lengths):
+        cost = max(0, length - _ORDINARY_CHARACTERS)
+        if cost > room and place > first:
+            yield examples[first:place]
+            first = place
+            room = _LONG_CHARACTERS_AT_A_TIME
+        room -= cost
+    if first < len(examples):
+        yield examples[first:]
 
 
 def without_missing(item: Any) -> Any:

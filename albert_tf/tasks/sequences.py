@@ -71,11 +71,18 @@ def max_context(starts: np.ndarray, lengths: np.ndarray) -> list[np.ndarray]:
     window's length; of equal windows, the first counts. Example: windows at 0 and 3 of 5 and 4 tokens -> 1 1 1 1 0 |
     0 1 1 1. Source: squad_utils.py (`_check_is_max_context`).
     """
-    before = np.arange(starts[-1] + lengths[-1]) - starts[:, None]
-    after = lengths[:, None] - 1 - before
-    scores = np.where((before >= 0) & (after >= 0), np.minimum(before, after), -np.inf)
-    best = np.argmax(scores + 0.01 * lengths[:, None], axis=0) if scores.size else np.zeros(0)
+    num_tokens = starts[-1] + lengths[-1]
+    # One value per token, not per window and token: a text of n tokens needs memory for n, not for n * n values.
+    best_scores = np.full(num_tokens, -np.inf)
+    best_windows = np.zeros(num_tokens, np.int64)
+    for window, (start, length) in enumerate(zip(starts, lengths, strict=True)):
+        here = slice(start, start + length)
+        before = np.arange(length)
+        scores = np.minimum(before, length - 1 - before) + 0.01 * length
+        is_better = scores > best_scores[here]
+        best_scores[here][is_better] = scores[is_better]
+        best_windows[here][is_better] = window
     return [
-        best[start : start + length] == window
+        best_windows[start : start + length] == window
         for window, (start, length) in enumerate(zip(starts, lengths, strict=True))
     ]

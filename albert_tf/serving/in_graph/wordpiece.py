@@ -82,8 +82,11 @@ def _separated(texts: tf.Tensor, strips_accents: bool) -> tf.Tensor:
 def lower(texts: tf.Tensor) -> tf.Tensor:
     """`str.lower`."""
     # tf.strings.lower handles final sigma, as str.lower does, but needs two workarounds. In a Turkish locale it lowers
-    # "I" to "ı", so ASCII is lowered first, without locale. It ends a string at U+0000, which is therefore replaced by
-    # the last code point, which is not a character.
-    texts = tf.strings.regex_replace(tf.strings.lower(texts), r"\x00", "\U0010ffff")
+    # "I" to "ı", so ASCII is lowered first, without locale. It ends a string at U+0000, which is therefore written as
+    # the last code point and "1"; that code point itself, as the last code point and "0".
+    last = "\U0010ffff"
+    texts = tf.strings.regex_replace(tf.strings.lower(texts), last, f"{last}0")
+    texts = tf.strings.regex_replace(texts, r"\x00", f"{last}1")
     texts = tf.strings.lower(texts, encoding="utf-8")
-    return tf.strings.regex_replace(texts, "\U0010ffff", "\0")
+    texts = tf.strings.regex_replace(texts, f"{last}1", "\0")
+    return tf.strings.regex_replace(texts, f"{last}0", last)

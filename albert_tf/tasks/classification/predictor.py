@@ -101,6 +101,9 @@ class ClassificationPredictor(PairPredictor):
             raise UserError("the model reads one text in windows; got two texts")
         return example
 
+    def num_windowed_characters(self, example):
+        return len(example.text_a) if self.task_settings["windows"] else 0
+
     def rank(self, query: str, texts: Sequence[str]) -> list[Answer]:
         """Texts with `index`, `score` and `text`, the best first; of two labels, that of `better_label` counts."""
         labels = self.model.config.labels

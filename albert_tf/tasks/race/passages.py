@@ -22,6 +22,7 @@ LEVELS = ("middle", "high")
 ANSWERS = "ABCD"
 NUM_OPTIONS = len(ANSWERS)
 NUM_SPECIAL = 3  # [CLS] and twice [SEP]
+MOST_FILLED_CHARACTERS = 10**6
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,8 +82,19 @@ def _questions(passage: dict, name: str, level: str, need_answers: bool) -> Iter
             raise TypeError("expected texts")
         if len(options) != NUM_OPTIONS:
             raise ValueError(f"expected {NUM_OPTIONS} options, got {len(options)}")
+        check_filled_length(question, options)
         label = None if answer is None else ANSWERS.index(answer or "?")
         yield RaceQuestion(f"{name}/{number}", level, article, question, tuple(options), label)
+
+
+def check_filled_length(question: str, options: Sequence[str]) -> None:
+    """Raises a ValueError if a question with its gaps filled by an option would be longer than any real one."""
+    num_gaps = len(re.findall("_+", question))
+    longest_option = max(map(len, options))
+    length = len(question) + num_gaps * longest_option
+    if length > MOST_FILLED_CHARACTERS:
+        which = f"a question with {num_gaps:,} gaps and an option of {longest_option:,} characters"
+        raise ValueError(f"{which} is too long; expected at most {MOST_FILLED_CHARACTERS:,}")
 
 
 def join_question_and_option(question: str, option: str) -> str:

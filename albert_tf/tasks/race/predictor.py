@@ -5,6 +5,7 @@ from typing import Any
 
 from scipy.special import softmax
 
+from albert_tf.core.errors import UserError
 from albert_tf.tasks.predictor import Item, Predictor, best_label, defaults_of
 from albert_tf.tasks.race import passages
 from albert_tf.tasks.race.settings import RaceConfig
@@ -31,6 +32,10 @@ class ChoicePredictor(Predictor):
         is_text = [isinstance(text, str) for text in texts]
         if len(texts) != 2 + passages.NUM_OPTIONS or not all(is_text):
             self.refuse(item)
+        try:
+            passages.check_filled_length(question, options)
+        except ValueError as error:
+            raise UserError(str(error)) from None
         return passages.RaceQuestion("", "", article, question, tuple(options), None)
 
     def answers(self, examples):

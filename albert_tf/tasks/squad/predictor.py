@@ -32,6 +32,9 @@ class SpanPredictor(Predictor):
             self.refuse(item)
         return SquadQuestion("", question, context)
 
+    def num_windowed_characters(self, example):
+        return len(example.context)
+
     def unnested(self, frame, source):
         """See `Predictor`: a row for each question of a file in the format of SQuAD."""
         import pandas as pd

@@ -46,6 +46,9 @@ class TaggingPredictor(Predictor):
         ends = starts + np.array(list(map(len, tokens)), np.int64)
         return Words(text, list(zip(starts.tolist(), ends.tolist(), strict=True)), True)
 
+    def num_windowed_characters(self, example):
+        return len(example.text)
+
     def answers(self, examples):
         """See `Predictor`: `entities` with `label`, `text`, `start`, `end` and `probability`.
 

@@ -139,7 +139,7 @@ def word_labels(
     certainty = np.where(follows, certainty[last], certainty)
     # A word that cannot be seen is in an entity only if the entity goes on after it: some tokenizers write white space
     # as a word.
-    ends = np.cumsum(counts)
+    ends = set(np.cumsum(counts).tolist())
     words = [word for sentence in sentences for word in sentence.words]
     for index in reversed(
         [index for index, word in enumerate(words) if not has_token[index] and is_invisible(word)]
