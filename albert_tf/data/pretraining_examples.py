@@ -192,6 +192,47 @@ class Documents(NamedTuple):
     document_offsets: np.ndarray  # int64 [documents + 1], the first sentence of each, and the end
 
 
+def divide_long_sentences(documents: Documents, rule: PairRule) -> Documents:
+    """The documents, in which sentences that are longer than an example are divided; others are not changed.
+
+    Such a sentence, as of a corpus with a paragraph in each line, would be a pair of its own, and lose what is too
+    long. Its parts have at least half of the tokens of an example, so that two parts are a pair, and begin with a word.
+    """
+    offsets = documents.sentence_offsets
+    is_long = np.diff(offsets) > rule.max_tokens
+    if not is_long.any():
+        return documents
+    num_added = np.zeros(is_long.size + 1, np.int64)  # before each sentence
+    added: list[int] = []
+    for sentence in np.flatnonzero(is_long):
+        starts = _starts_of_parts(documents.ids, offsets[sentence], offsets[sentence + 1], rule)
+        num_added[sentence + 1] = len(starts)
+        added += starts
+    # Example: sentences at [0, 4, 99, 105], parts at [36, 68] -> [0, 4, 36, 68, 99, 105]; documents at [0, 2, 3] ->
+    # [0, 4, 5].
+    return documents._replace(
+        sentence_offsets=np.sort(np.concatenate([offsets, np.array(added, np.int64)])),
+        document_offsets=documents.document_offsets
+        + np.cumsum(num_added)[documents.document_offsets],
+    )
+
+
+def _starts_of_parts(ids: np.ndarray, start: int, end: int, rule: PairRule) -> list[int]:
+    """Where the second and later parts of a long sentence begin."""
+    smallest = (rule.max_tokens + 1) // 2
+    word_starts = start + np.flatnonzero(rule.is_word_start[ids[start:end]])
+    starts: list[int] = []
+    while end - start > smallest:
+        start += smallest
+        following = word_starts[np.searchsorted(word_starts, start) :]
+        # A word may be as long as an example, and some vocabularies do not know where words start.
+        if following.size and following[0] - start <= rule.max_tokens - smallest:
+            start = int(following[0])
+        if start < end:
+            starts.append(int(start))
+    return starts
+
+
 def plan_pairs(documents: Documents, rule: PairRule, seed: np.uint64) -> np.ndarray:
     """The pairs of one pass through some documents.
 
@@ -356,6 +397,23 @@ def join_pairs(
     sequences = Sequences(input_ids, num_tokens, first_b, labels, mask_seeds)
     _fill_sequences(ids, pairs, seeds, rule.cls_id, rule.sep_id, sequences)
     return sequences
+
+
+def tokens_of_text(pairs: np.ndarray, max_seq_length: int) -> int:
+    """How many tokens of the text are in the sequences of pairs, without those of a random B, which are elsewhere, too.
+
+    The tokens of a text that are in no sequence are those by which its pairs were shortened (`truncate_pair`).
+    """
+    length_a = pairs[:, A_END] - pairs[:, A_START]
+    length_b = pairs[:, B_END] - pairs[:, B_START]
+    max_tokens = max_seq_length - 3  # [CLS], [SEP], [SEP]
+    # The longer segment is shortened until both are equally long, then both in turn. With 61 tokens, 50 + 20 become
+    # 41 + 20, and 50 + 50 become 31 + 30.
+    half = max_tokens // 2
+    kept_a = np.minimum(length_a, np.maximum(max_tokens - length_b, max_tokens - half))
+    kept_b = np.minimum(length_b, np.maximum(max_tokens - length_a, half))
+    touches = (pairs[:, A_END] == pairs[:, B_START]) | (pairs[:, B_END] == pairs[:, A_START])
+    return int(kept_a.sum() + kept_b[touches].sum())
 
 
 def sequence_lengths(pairs: np.ndarray, max_seq_length: int) -> np.ndarray:

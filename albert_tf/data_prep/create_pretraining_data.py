@@ -18,6 +18,7 @@ Source: create_pretraining_data.py of the original.
 
 import sys
 import time
+from collections.abc import Mapping
 
 from albert_tf.core import flags
 from albert_tf.data_prep.corpus import print_note
@@ -27,6 +28,9 @@ from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings, dy
 # A count that the summary mentions if it is not 0 -> the note on it.
 _NOTES = {
     "single_sentence_documents": "{:,} documents are a single sentence (--single_segment)",
+    "divided_sentences": (
+        "{:,} lines are longer than an example and were divided (split_sentences writes one sentence per line)"
+    ),
     "invalid_utf8_lines": "{:,} lines were not UTF-8",
 }
 
@@ -45,8 +49,10 @@ def main(settings: PretrainingDataSettings) -> None:
     metadata, was_complete = create_pretraining_data(settings)
     counts = metadata["counts"]
     for key, note in _NOTES.items():
-        if counts[key]:
+        if counts.get(key):  # folders of earlier versions lack some
             print_note(PROGRAM, note.format(counts[key]))
+    if "text_tokens_in_records" in counts:
+        print_note(PROGRAM, kept_line(counts, settings))
     if (unknown := counts["unknown_tokens"] / max(1, counts["tokens"])) > 0.01:
         print_note(
             PROGRAM,
@@ -62,6 +68,30 @@ def main(settings: PretrainingDataSettings) -> None:
     seconds = time.monotonic() - start
     speed = f"{seconds:.1f} seconds, {num_examples / seconds:,.0f} examples/s"
     print(f"{num_examples:,} examples, {speed}, {where}")
+
+
+def kept_line(counts: Mapping[str, int], settings: PretrainingDataSettings) -> str:
+    """Which share of the text a pass through it puts into records; a warning below nine tenths."""
+    num_tokens = counts["tokens"] * settings.dupe_factor
+    # A random B that happens to follow its A counts twice.
+    kept = min(1.0, counts["text_tokens_in_records"] / num_tokens)
+    if kept >= 0.9:
+        return f"{kept:.1%} of the tokens are in the records of a pass"
+    advice = [
+        f"raise --max_seq_length={settings.max_seq_length}",
+        "let split_sentences divide lines into sentences",
+    ]
+    is_mostly_single = 2 * counts["single_sentence_documents"] > counts["documents"]
+    if (
+        is_mostly_single
+        and settings.single_segment == "faithful"
+        and settings.sentence_task != "none"
+    ):
+        advice.append("keep documents of one sentence whole with --single_segment=clean")
+    return (
+        f"warning: only {kept:.1%} of the tokens are in the records of a pass, because pairs of sentences are cut to"
+        f" the length of an example; {', or '.join(advice)}"
+    )
 
 
 def run() -> None:

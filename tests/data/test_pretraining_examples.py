@@ -406,3 +406,35 @@ def test_compiled_functions_call_none_of_another_file(module):
             assert not inspect.ismodule(value) or value is np, (function, name)
             if isinstance(value, numba.core.dispatcher.Dispatcher):
                 assert value.py_func.__code__.co_filename == code.co_filename, (function, name)
+
+
+@pytest.mark.parametrize("max_seq_length", [5, 6, 64])
+def test_the_tokens_that_pairs_keep_are_those_that_truncation_leaves(max_seq_length):
+    rng = np.random.default_rng(1)
+    for length_a, length_b in rng.integers(1, 90, (300, 2)):
+        in_order = np.array([0, length_a, length_a, length_a + length_b, 0])
+        with_random_b = np.array([0, length_a, 1000, 1000 + length_b, 1])
+        shortened = in_order.copy()
+        examples.truncate_pair(shortened, max_seq_length - 3, examples.new_stream(np.uint64(7)))
+        kept_a = shortened[examples.A_END] - shortened[examples.A_START]
+        kept_b = shortened[examples.B_END] - shortened[examples.B_START]
+        assert examples.tokens_of_text(in_order[None], max_seq_length) == kept_a + kept_b
+        assert examples.tokens_of_text(with_random_b[None], max_seq_length) == kept_a
+
+
+def test_only_sentences_longer_than_an_example_are_divided_before_words():
+    is_word_start = np.array([False, True])  # token 1 starts a word
+    settings = {"max_seq_length": 13, "short_seq_prob": 0.1}
+    settings |= {"sentence_task": "sop", "single_segment": "faithful"}
+    rule = examples.pair_rule(is_word_start, settings)  # 10 tokens
+    ids = np.zeros(61, np.int64)
+    ids[[16, 22, 30, 60]] = 1
+    sentence_offsets = np.array([0, 10, 35, 57, 61])
+    documents = examples.Documents(ids, sentence_offsets, np.array([0, 1, 3, 4]))
+    divided = examples.divide_long_sentences(documents, rule)
+    # 10 to 35: words at 16, 22 and 30; 35 to 57: no word starts there.
+    assert divided.sentence_offsets.tolist() == [0, 10, 16, 22, 30, 35, 40, 45, 50, 55, 57, 61]
+    assert divided.document_offsets.tolist() == [0, 1, 10, 11]
+    assert divided.ids is ids
+    short = documents._replace(sentence_offsets=np.array([0, 10, 20, 30, 40]))
+    assert examples.divide_long_sentences(short, rule) is short

@@ -311,7 +311,43 @@ def test_too_few_predictions_are_warned_of(make, capsys):
     make(max_predictions_per_seq=5)
     warning = "--max_predictions_per_seq=5 masks 7.8% of a full example"
     assert warning in capsys.readouterr().err
-    make("enough")
+    make("enough", max_seq_length=256, max_predictions_per_seq=38)
+    assert "warning" not in capsys.readouterr().err
+
+
+def test_a_paragraph_in_each_line_is_divided_into_sentences_of_a_pair(make, spm_model_file, capsys):
+    rng = np.random.default_rng(3)
+    words = ["kalo", "miter", "un", "lo", "dori", "pan", "sel", "eth"]
+    paragraphs = [" ".join(rng.choice(words, 300)) + "." for _ in range(12)]
+    text = "\n\n".join("\n".join(paragraphs[start : start + 3]) for start in (0, 3, 6, 9))
+    folder = make(text=text, dupe_factor=1)
+    counts = metadata_of(folder)["counts"]
+    assert [counts["documents"], counts["sentences"], counts["divided_sentences"]] == [4, 12, 12]
+    # Before, each line was one example, of which A and B together have 61 tokens, with label 1.
+    assert counts["text_tokens_in_records"] > 0.9 * counts["tokens"] > 4000
+    assert counts["label_0"] > 0.25 * counts["examples"] > 15
+    errors = capsys.readouterr().err
+    assert "12 lines are longer than an example and were divided (split_sentences writes" in errors
+    assert re.search(r": 9\d\.\d% of the tokens are in the records of a pass\n", errors)
+    # No token is in two examples in order: those of a pass are at most the text's.
+    features = read(folder)
+    in_order = [
+        sum(map(len, tokens_of(features, row)))
+        for row, label in enumerate(features["next_sentence_labels"][:, 0])
+        if not label
+    ]
+    assert sum(in_order) <= counts["text_tokens_in_records"] <= counts["tokens"]
+
+
+def test_a_share_below_nine_tenths_is_warned_of_with_the_flags_that_keep_more(make, capsys):
+    lines = made_up_text(60, seed=5).replace("\n\n", "\n").split("\n")
+    sentences = [" ".join(lines[start : start + 2]) for start in range(0, 100, 2)]
+    make(text="\n\n".join(sentences), max_seq_length=64)
+    errors = capsys.readouterr().err
+    assert re.search(r"warning: only \d\d\.\d% of the tokens are in the records of a pass", errors)
+    assert "raise --max_seq_length=64, or let split_sentences divide" in errors
+    assert "--single_segment=clean" in errors
+    make("longer", text="\n\n".join(sentences), max_seq_length=256, max_predictions_per_seq=38)
     assert "warning" not in capsys.readouterr().err
 
 

@@ -178,7 +178,9 @@ def store_block(job: Job, block: Block) -> dict[str, Any]:
     text = read_block(block)
     if text.invalid_lines and job.settings.invalid_utf8 == "error":
         raise UserError(corpus.not_utf8(_place_of(*text.invalid_lines[0])))
-    documents = as_documents(job.tokenizer, text.sentences, text.documents)
+    undivided = as_documents(job.tokenizer, text.sentences, text.documents)
+    documents = examples.divide_long_sentences(undivided, job.pair_rule)
+    lengths = np.diff(undivided.sentence_offsets)
     numbers = range(job.settings.dupe_factor)
     all_pairs = [plan_pass(job, documents, block.number, copy).astype(np.int32) for copy in numbers]
     sentences_of_documents = np.diff(documents.document_offsets)
@@ -187,9 +189,13 @@ def store_block(job: Job, block: Block) -> dict[str, Any]:
         "text_bytes": block.num_bytes,
         "documents": len(sentences_of_documents),
         "single_sentence_documents": int((sentences_of_documents == 1).sum()),
-        "sentences": len(documents.sentence_offsets) - 1,
+        "sentences": len(lengths),
+        "divided_sentences": int(np.sum(lengths > job.pair_rule.max_tokens)),
         "tokens": len(documents.ids),
         "unknown_tokens": int(np.sum(documents.ids == job.tokenizer.unk_id)),
+        "text_tokens_in_records": sum(
+            examples.tokens_of_text(pairs, job.settings.max_seq_length) for pairs in all_pairs
+        ),
         "examples": sum(map(len, all_pairs)),
         "invalid_utf8_lines": len(text.invalid_lines),
     }
