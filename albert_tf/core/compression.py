@@ -48,8 +48,8 @@ def uncompressed_bytes(content: bytes, source: str) -> bytes:
     """The content of a file that is in memory."""
     if not kind_of(content[:_LONGEST]):
         return content
-    with io.BufferedReader(io.BytesIO(content)) as file:  # type: ignore[arg-type]
-        return uncompressed(file, source).read()
+    file: Any = io.BufferedReader(io.BytesIO(content))
+    return uncompressed(file, source).read()
 
 
 class _Reader(io.RawIOBase):
@@ -83,6 +83,6 @@ def _opened(file: io.BufferedReader, kind: str) -> Any:
         return bz2.BZ2File(file)
     if kind == "xz":
         return lzma.LZMAFile(file)
-    import pyarrow  # reads Zstandard, which Python does before version 3.14 not
+    import pyarrow  # Python itself reads Zstandard only since version 3.14
 
     return pyarrow.CompressedInputStream(file, "zstd")

@@ -23,7 +23,7 @@ class DistillationConfig(Settings):
         changes_results=False,
     )
     input_file: str = files_setting(
-        "Text to learn from, one text per line: files or globs, separated by commas; .gz is read."
+        "Text to learn from, one text per line: files or globs, separated by commas; also compressed ones."
     )
     eval_file: str = files_setting("Held-out text for evaluations, in the same form.")
     max_seq_length: int = setting(
