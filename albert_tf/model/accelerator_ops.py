@@ -39,7 +39,7 @@ def self_attention(projected_BLJ, bias_J, num_heads: int, mask, drop=None):
 
         return context_BLD, gradient
 
-    return function(tf.nn.bias_add(projected_BLJ, bias_J))
+    return function(plain_ops.bias_add(projected_BLJ, bias_J))
 
 
 @device.compiled

@@ -22,10 +22,11 @@ def _is_on_cpu() -> bool:
 
 
 def _sum_of_rows(tensor: tf.Tensor) -> tf.Tensor:
-    """[..., D] -> [D]; a matrix product with ones is fastest on a CPU, but inexact on other devices."""
+    """[..., D] -> [D], summed in float32; a matrix product with ones is fastest on a CPU, but inexact elsewhere."""
     rows_XD = tf.reshape(tensor, [-1, tensor.shape[-1]])
     if not _is_on_cpu():
-        return tf.raw_ops.BiasAddGrad(out_backprop=rows_XD)
+        sums_D = tf.raw_ops.BiasAddGrad(out_backprop=tf.cast(rows_XD, tf.float32))
+        return tf.cast(sums_D, tensor.dtype)
     return tf.matmul(tf.ones([1, tf.shape(rows_XD)[0]], rows_XD.dtype), rows_XD)[0]
 
 
@@ -175,7 +176,8 @@ def _bias_activation_kernels(activation: Callable) -> tuple[Callable, Callable]:
 
 def residual_norm(update_BLD, bias_D, residual_BLD, gamma_D, beta_D, epsilon: float, drop=None):
     if drop:
-        update_BLD, bias_D = drop(tf.nn.bias_add(update_BLD, bias_D)), tf.zeros_like(bias_D)
+        update_BLD = drop(plain_ops.bias_add(update_BLD, bias_D))
+        bias_D = tf.zeros_like(bias_D)
 
     @tf.custom_gradient
     def function(update_BLD, bias_D, residual_BLD, gamma_D, beta_D):

@@ -431,6 +431,13 @@ class Dense(tf_keras.layers.Dense):
         super().__init__(width, activation, kernel_initializer=kernel, dtype=dtype, **settings)
         self.build([None, input_width])
 
+    def call(self, inputs):
+        """[..., I] -> [..., O]; the gradient of the bias is a sum in float32 (`plain_ops.bias_add`)."""
+        outputs = linear(inputs, tf.convert_to_tensor(self.kernel))
+        if self.use_bias:
+            outputs = plain_ops.bias_add(outputs, tf.convert_to_tensor(self.bias))
+        return self.activation(outputs)
+
     def named_variables(self) -> dict[str, tf.Variable]:
         return {"kernel": self.kernel, **({"bias": self.bias} if self.use_bias else {})}
 
@@ -463,10 +470,15 @@ def _output_weights(dense: Dense, layer_norm: LayerNorm) -> Weights:
     }
 
 
-def linear(tensor_BLI: tf.Tensor, kernel_IO: tf.Tensor) -> tf.Tensor:
-    """[B, L, I] times [I, O] -> [B, L, O], as one matrix product."""
-    inner_width, width = kernel_IO.shape
-    product_XO = tf.matmul(tf.reshape(tensor_BLI, [-1, inner_width]), kernel_IO)
+def linear(tensor_BLI: tf.Tensor, kernel: tf.Tensor, *, is_transposed=False) -> tf.Tensor:
+    """[B, L, I] times the kernel [I, O], or transposed [O, I] -> [B, L, O].
+
+    It is one product of matrices, whose gradients TensorFlow sums in float32 on every processor; those of `tf.einsum`
+    are sums in bfloat16 on processors without such instructions.
+    """
+    inner_width, width = reversed(kernel.shape) if is_transposed else kernel.shape
+    rows_XI = tf.reshape(tensor_BLI, [-1, inner_width])
+    product_XO = tf.matmul(rows_XI, kernel, transpose_b=is_transposed)
     return tf.reshape(product_XO, tf.concat([tf.shape(tensor_BLI)[:-1], [width]], axis=0))
 
 

@@ -19,6 +19,7 @@ from albert_tf.model.encoder import (
     dropout,
     first_vectors,
     fold_seed,
+    linear,
     prefixed,
     training_seed,
 )
@@ -43,10 +44,10 @@ class MaskedLmHead(tf_keras.layers.Layer):
         """Hidden states of masked positions [B, P, D], word embeddings [V, E] -> logits [B, P, V] float32."""
         activated_BPE = function_of(self.hidden_act)(self.transform(masked_BPD))
         transformed_BPE = self.layer_norm(activated_BPE)
-        logits_BPV = tf.einsum(
-            "BPE,VE->BPV",
+        logits_BPV = linear(
             tf.cast(transformed_BPE, self.compute_dtype),
             tf.cast(word_embeddings_VE, self.compute_dtype),
+            is_transposed=True,
         )
         return tf.cast(logits_BPV, tf.float32) + self.output_bias
 
@@ -301,10 +302,12 @@ class AlbertForSpanOrNone(ModelWithHead):
         kernel = tf.cast(self.end_hidden.kernel, dtype)
         hidden_BLD = tf.cast(hidden_BLD, dtype)
         starts_BKD = tf.gather(hidden_BLD, starts_BK, batch_dims=1)
-        of_position_BLD = tf.einsum("BLD,DO->BLO", hidden_BLD, kernel[:width])
-        of_start_BKD = tf.einsum("BKD,DO->BKO", starts_BKD, kernel[width:])
+        of_position_BLD = tf.cast(linear(hidden_BLD, kernel[:width]), tf.float32)
+        of_start_BKD = tf.cast(linear(starts_BKD, kernel[width:]), tf.float32)
+        # In float32, because the gradients of start and bias are sums over all positions.
         summed_BKLD = of_position_BLD[:, None] + of_start_BKD[:, :, None]
-        both_BKLD = self.end_norm(tf.tanh(summed_BKLD + tf.cast(self.end_hidden.bias, dtype)))
+        bias_D = tf.cast(self.end_hidden.bias, tf.float32)
+        both_BKLD = self.end_norm(tf.tanh(summed_BKLD + bias_D))
         return tf.nn.log_softmax(_masked(self.end(both_BKLD)[..., 0], mask_BL[:, None]))
 
     def _answer_score(self, hidden_BLD, start_probs_BL, seed):

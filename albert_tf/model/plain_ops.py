@@ -21,7 +21,7 @@ def split_heads(projected_BLJ, bias_J, num_heads: int) -> list[tf.Tensor]:
     """Query, key and value, [B, N, L, H] each, from their joint projection without bias."""
     length = projected_BLJ.shape[1] or tf.shape(projected_BLJ)[1]
     head_size = projected_BLJ.shape[2] // (3 * num_heads)
-    biased_BLJ = tf.nn.bias_add(projected_BLJ, bias_J)
+    biased_BLJ = bias_add(projected_BLJ, bias_J)
     parts = tf.reshape(biased_BLJ, [-1, length, 3, num_heads, head_size])
     return tf.unstack(tf.transpose(parts, [2, 0, 3, 1, 4]))
 
@@ -89,16 +89,26 @@ def attention_probabilities(query_BNLH, key_BNMH, mask: AttentionMask) -> tf.Ten
     return tf.cast(probabilities_BNLM, query_BNLH.dtype)
 
 
+def bias_add(tensor, bias_D) -> tf.Tensor:
+    """tensor + bias, [..., D]; the gradient of the bias is a sum in float32 for every type.
+
+    `tf.nn.bias_add` sums it in the type of the tensor. On a CPU, such a sum in bfloat16 stops growing at 256 times the
+    size of a term, which is the gradient of one token.
+    """
+    sum32 = tf.nn.bias_add(tf.cast(tensor, tf.float32), tf.cast(bias_D, tf.float32))
+    return tf.cast(sum32, tensor.dtype)
+
+
 def bias_activation(hidden_BLF, bias_F, activation: Callable) -> tf.Tensor:
     """activation(hidden + bias), [B, L, F]."""
-    return activation(tf.nn.bias_add(hidden_BLF, bias_F))
+    return activation(bias_add(hidden_BLF, bias_F))
 
 
 def residual_norm(
     update_BLD, bias_D, residual_BLD, gamma_D, beta_D, epsilon: float, drop: Callable | None = None
 ) -> tf.Tensor:
     """LayerNorm(drop(update + bias) + residual), [B, L, D] float32 (original modeling.py:429-432)."""
-    biased_BLD = tf.nn.bias_add(update_BLD, bias_D)
+    biased_BLD = bias_add(update_BLD, bias_D)
     dropped_BLD = drop(biased_BLD) if drop else biased_BLD
     sum_BLD = tf.cast(dropped_BLD, tf.float32) + tf.cast(residual_BLD, tf.float32)
     return layer_norm(sum_BLD, gamma_D, beta_D, epsilon)
