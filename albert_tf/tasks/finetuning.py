@@ -15,7 +15,7 @@ from albert_tf.core.settings import Settings
 from albert_tf.data.answer_tables import answer_table
 from albert_tf.data.datasets import TableData
 from albert_tf.data.feature_table import lengths_to_pad_to
-from albert_tf.data.reading import EXAMPLE_WEIGHTS, example_weights
+from albert_tf.data.reading import example_weights
 from albert_tf.formats import depth, pretrained
 from albert_tf.formats.tokenizer_files import vocabulary_files
 from albert_tf.formats.weights import POOLER
@@ -41,6 +41,7 @@ from albert_tf.training.losses import Ratio, cross_entropy, divergence
 from albert_tf.training.settings import OptimizerConfig
 from albert_tf.training.task import Features, Files, Outputs, Predictions, Task
 
+_TEACHER = "teacher/"  # begins the names of a teacher's outputs among the features of the losses
 _OWN_KEYS = ("id2label", "label2id", "finetuning_task", "problem_type", "sentence_embedding")
 
 
@@ -203,12 +204,20 @@ class FineTuningTask(Task):
             self.config.refuse("teacher", reason)
         return weights
 
-    def _teachers_outputs(self, features: Features) -> Outputs:
-        """The outputs of --teacher in training, without a gradient; nothing in evaluations or without one."""
-        if self._teacher is None or EXAMPLE_WEIGHTS in features:
+    def targets(self, features: Features) -> Features:
+        """The outputs of --teacher, if there is one."""
+        if self._teacher is None:
             return {}
         outputs = self._teacher(features, training=False)
-        return {name: tf.stop_gradient(value) for name, value in outputs.items()}
+        return {f"{_TEACHER}{name}": value for name, value in outputs.items()}
+
+    def _teachers_outputs(self, features: Features) -> Outputs:
+        """The outputs of --teacher in training; nothing in evaluations or without one."""
+        return {
+            name.removeprefix(_TEACHER): value
+            for name, value in features.items()
+            if name.startswith(_TEACHER)
+        }
 
     def _label_loss(
         self, logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, wanted: tf.Tensor | None

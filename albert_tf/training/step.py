@@ -3,11 +3,12 @@
 Both steps are the same under every strategy. Each device processes its part of the global batch. In training, every
 loss is divided by its count over the whole batch; gradients are summed over devices, clipped once and applied once.
 Apart from dropout masks and rounding, the result depends neither on the number of devices nor on gradient
-accumulation.
+accumulation. Losses that compare the examples of a batch get the outputs of all micro-batches at once
+(`_gradients_by_outputs`).
 """
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,8 @@ from albert_tf.training.state import (
     ratio_names,
 )
 from albert_tf.training.task import Features, Predictions, Task
+
+_ZERO = tf.UnconnectedGradients.ZERO
 
 
 class Trainer(orbit.StandardTrainer):
@@ -82,50 +85,93 @@ class Trainer(orbit.StandardTrainer):
         return {**pairs, GRADIENT_NORM: pair / context.num_replicas_in_sync}
 
     def _batch_gradients(self, features, shared, counts, seed):
-        """Sums of `_micro_batch_gradients` over the micro-batches of a device's batch."""
+        """Gradients by variable; sums of squares of embedding rows, by the variable's index; (sum, count) pairs.
+
+        These are sums over the micro-batches of a device's batch.
+        """
         size = self._num_micro_batches
         if size == 1:
             return self._micro_batch_gradients(features, shared, counts, seed)
         split = {name: tf.stack(tf.split(value, size)) for name, value in features.items()}
 
-        def gradients_of(index):
-            micro_batch = {name: value[index] for name, value in split.items()}
-            micro_batch_seed = tf.random.experimental.stateless_fold_in(seed, index)
-            return self._micro_batch_gradients(micro_batch, shared, counts, micro_batch_seed)
+        def micro_batch(index):
+            part = {name: value[index] for name, value in split.items()}
+            return part, tf.random.experimental.stateless_fold_in(seed, index)
 
-        _, totals = tf.while_loop(
-            lambda index, _: index < size,
-            lambda index, totals: (
-                index + 1,
-                tf.nest.map_structure(tf.add, totals, gradients_of(index)),
-            ),
-            (tf.constant(1), gradients_of(tf.constant(0))),
-            maximum_iterations=size - 1,
-        )
-        return totals
+        if self.task.compares_examples:
+            return self._gradients_by_outputs(features, micro_batch, shared, counts)
+
+        def gradients_of(index):
+            part, seed_of_part = micro_batch(index)
+            return self._micro_batch_gradients(part, shared, counts, seed_of_part)
+
+        return _sum_over(size, gradients_of)
+
+    def _gradients_by_outputs(self, features, micro_batch, shared, counts):
+        """The same for losses that compare the examples of a batch, in the memory of one micro-batch.
+
+        The model computes each micro-batch twice, with the same dropout masks: first its outputs, without a gradient;
+        then, when the losses of the whole batch have given the gradient of every output, the gradients of its
+        variables. Source: Gao et al., arXiv 2101.06983 (gradient cache).
+        """
+        size = self._num_micro_batches
+
+        def outputs_of(index):
+            part, seed = micro_batch(index)
+            return dict(self.model({**part, **shared}, training=True, seed=seed))
+
+        # Micro-batches of 4 examples, whose vectors have 7 values: 2 x [4, 7] -> [8, 7].
+        outputs = _joined_over(size, outputs_of)
+        with tf.GradientTape() as tape:
+            tape.watch(outputs)
+            ratios = dict(self.task.losses(outputs, features))
+            loss = self._scaled(self._loss(ratios, counts))
+        output_gradients = tape.gradient(loss, outputs, unconnected_gradients=_ZERO)
+        # [8, 7] -> [2, 4, 7]
+        upstream = {
+            name: tf.stack(tf.split(gradient, size)) for name, gradient in output_gradients.items()
+        }
+
+        def gradients_of(index):
+            with tf.GradientTape() as tape:
+                part_outputs = outputs_of(index)
+            gradients = tape.gradient(
+                part_outputs,
+                self._variables,
+                output_gradients={name: value[index] for name, value in upstream.items()},
+                unconnected_gradients=_ZERO,
+            )
+            return _dense(gradients)
+
+        gradients, row_square_sums = _sum_over(size, gradients_of)
+        ratios.update(self.task.metrics(outputs, features))
+        return gradients, row_square_sums, _stacked(ratios)
 
     def _micro_batch_gradients(self, features, shared, counts, seed):
-        """Gradients by variable; sums of squares of embedding rows, by the variable's index; (sum, count) pairs."""
+        """See `_batch_gradients`; of one micro-batch, whose gradients the tape finds in one pass."""
+        # Outside of the tape, and once for the losses of all layers.
+        features_and_targets = {**features, **self.task.targets(features)}
         with tf.GradientTape() as tape:
             outputs = self.model({**features, **shared}, training=True, seed=seed)
-            ratios = dict(self.task.losses(outputs, features))
+            ratios = dict(self.task.losses(outputs, features_and_targets))
             loss = self._loss(ratios, counts)
             if weights := self.task.layer_weights:
                 loss *= 1.0 - sum(weights)
                 for weight, of_layer in zip(weights, outputs["other_layers"], strict=True):
-                    loss += weight * self._loss(self.task.losses(of_layer, features), counts)
-            if hasattr(self.optimizer, "get_scaled_loss"):
-                loss = self.optimizer.get_scaled_loss(loss)
-        zero = tf.UnconnectedGradients.ZERO
-        gradients = tape.gradient(loss, self._variables, unconnected_gradients=zero)
-        row_square_sums = {
-            str(index): optimizers.square_sum(gradient.values)
-            for index, gradient in enumerate(gradients)
-            if isinstance(gradient, tf.IndexedSlices)
-        }
+                    ratios_of_layer = self.task.losses(of_layer, features_and_targets)
+                    loss += weight * self._loss(ratios_of_layer, counts)
+            loss = self._scaled(loss)
+        gradients, row_square_sums = _dense(
+            tape.gradient(loss, self._variables, unconnected_gradients=_ZERO)
+        )
         ratios.update(self.task.metrics(outputs, features))
-        pairs = {name: tf.stack(ratio) for name, ratio in ratios.items()}
-        return [tf.convert_to_tensor(gradient) for gradient in gradients], row_square_sums, pairs
+        return gradients, row_square_sums, _stacked(ratios)
+
+    def _scaled(self, loss: tf.Tensor) -> tf.Tensor:
+        """The loss, times the factor of loss scaling if the optimizer uses it."""
+        if hasattr(self.optimizer, "get_scaled_loss"):
+            return self.optimizer.get_scaled_loss(loss)
+        return loss
 
     def _loss(self, ratios, counts) -> tf.Tensor:
         """The sum of the losses, each divided by its count over the whole batch."""
@@ -133,6 +179,49 @@ class Trainer(orbit.StandardTrainer):
         return tf.add_n(
             [ratio.sum / (counts[name] + epsilons.get(name, 0.0)) for name, ratio in ratios.items()]
         )
+
+
+def _sum_over(size: int, function: Callable):
+    """The sums of the tensors that the function returns for each index below `size`, one index after the other."""
+
+    def add(index, totals):
+        return index + 1, tf.nest.map_structure(tf.add, totals, function(index))
+
+    first = tf.constant(1), function(tf.constant(0))
+    _, totals = tf.while_loop(
+        lambda index, _: index < size, add, first, maximum_iterations=size - 1
+    )
+    return totals
+
+
+def _joined_over(size: int, function: Callable) -> dict[str, tf.Tensor]:
+    """The tensors [B, ...] that the function returns for each index below `size`, joined along their first axis."""
+    first = function(tf.constant(0))
+    types = tf.nest.map_structure(tf.TensorSpec.from_tensor, first)
+    others = tf.map_fn(
+        function, tf.range(1, size), parallel_iterations=1, fn_output_signature=types
+    )
+    joined = {}
+    for name, value in first.items():
+        # [size - 1, B, ...] -> [(size - 1) x B, ...]
+        shape = tf.concat([[-1], tf.shape(value)[1:]], axis=0)
+        joined[name] = tf.concat([value, tf.reshape(others[name], shape)], axis=0)
+    return joined
+
+
+def _dense(gradients: Sequence) -> tuple[list[tf.Tensor], dict[str, tf.Tensor]]:
+    """Dense gradients, and the sums of squares of those that are embedding rows, by the gradient's index."""
+    row_square_sums = {
+        str(index): optimizers.square_sum(gradient.values)
+        for index, gradient in enumerate(gradients)
+        if isinstance(gradient, tf.IndexedSlices)
+    }
+    return [tf.convert_to_tensor(gradient) for gradient in gradients], row_square_sums
+
+
+def _stacked(ratios: Mapping) -> dict[str, tf.Tensor]:
+    """Each sum with its count as one tensor, float32 [2]."""
+    return {name: tf.stack(ratio) for name, ratio in ratios.items()}
 
 
 class Evaluator(orbit.StandardEvaluator):
@@ -199,7 +288,7 @@ def evaluation_step(task: Task, model, features: Features, *, has_labels: bool):
     if not has_labels:
         return {}, predictions
     ratios = {**task.losses(outputs, features), **task.metrics(outputs, features)}
-    return {name: tf.stack(ratio) for name, ratio in ratios.items()}, predictions
+    return _stacked(ratios), predictions
 
 
 def in_example_order(steps: Sequence[Mapping[str, np.ndarray]], num_examples: int) -> Predictions:

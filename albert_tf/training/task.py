@@ -1,7 +1,7 @@
 """The Task interface: everything that the training loop needs from a task.
 
 The loop calls a task in this order: `resolve`, `settings`, `build_model`, `majority_levels`; for every batch
-`loss_counts`, `losses`, `metrics` or `predictions`; after every evaluation `evaluate`; at the end
+`loss_counts`, `targets`, `losses`, `metrics` or `predictions`; after every evaluation `evaluate`; at the end
 `evaluation_files`, `prediction_files`, `save_model`.
 """
 
@@ -40,6 +40,9 @@ class Task(abc.ABC):
     older_predictions: Sequence[str] = ()
     # Weights of the losses of `other_layers` (`step_inputs`); the last layer has the rest to 1.
     layer_weights: Sequence[float] = ()
+    # Whether the losses compare the examples of a batch. With several micro-batches, they then get the outputs of the
+    # whole batch: tensors [B, ...] under the same names as for each micro-batch, without `other_layers` and `targets`.
+    compares_examples: bool = False
 
     def data_files(self) -> Mapping[str, Mapping[str, str]]:
         """For "eval" and "predict" the `file` of the data, as it was given, and the `sha256` of its content."""
@@ -70,6 +73,13 @@ class Task(abc.ABC):
         """More inputs of the model in training, which all devices and micro-batches of a step share.
 
         If they make the model return `other_layers`, a list of further outputs, the task's losses of each are added.
+        """
+        return {}
+
+    def targets(self, features: Features) -> Features:
+        """More features for the losses in training, such as a teacher's outputs; they are computed once in a step.
+
+        Evaluations do not have them, because their losses should not depend on a teacher.
         """
         return {}
 

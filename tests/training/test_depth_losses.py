@@ -1,5 +1,7 @@
 """Losses of other layers: those of the same model cut at these layers, with declared weights."""
 
+from unittest import mock
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -128,6 +130,29 @@ def test_every_other_layer_is_drawn(records_file, config_file, tmp_path):
     assert set(drawn) == {0, 1}  # the last of three layers has its loss in every step
     with pytest.raises(UserError, match="^--depth_losses needs a model with more than one layer"):
         PretrainingTask(PretrainingConfig(**options, depth_losses=0.5, num_hidden_layers=1), run)
+
+
+@pytest.mark.usefixtures("eager")
+def test_the_teacher_runs_once_for_the_losses_of_all_layers(task_flags, finished, tmp_path):
+    runner, flags = task_flags["mrpc"]
+    flags = [*flags, "--num_hidden_layers=5", "--depth_losses=all", f"--output_dir={tmp_path}"]
+    teacher = f"--teacher={finished('mrpc').folder / 'model'}"
+    run, optimizer, config = helpers.fine_tuning_settings(runner, *flags, teacher)
+    with make_strategy(run).scope():
+        task = helpers.RUNNERS[runner].task(config, run)
+        trainer = Trainer(start_run(task, run, optimizer))
+    features = helpers.batch_of(task, "train", range(4))
+    counts, seed = task.loss_counts(features), tf.constant([1, 2])
+    shared = task.step_inputs(seed)
+    with mock.patch.object(task, "_teacher", wraps=task._teacher) as called:
+        _, _, pairs = trainer._micro_batch_gradients(features, shared, counts, seed)
+    assert called.call_count == 1
+    # The log has the loss of the last layer, and half of it is the divergence.
+    outputs = trainer.model(features, training=True, seed=seed)
+    expected = task.losses(outputs, {**features, **task.targets(features)})["label_loss"]
+    np.testing.assert_allclose(pairs["label_loss"], tf.stack(expected), rtol=1e-5)
+    alone = task.losses(outputs, features)["label_loss"]
+    assert float(alone.sum) != pytest.approx(float(expected.sum), rel=1e-3)
 
 
 @pytest.mark.parametrize("task", ["labels", "race"])

@@ -32,6 +32,7 @@ class EmbeddingTask(FineTuningTask):
 
     def __init__(self, config: EmbeddingConfig, run: FineTuningRunConfig):
         super().__init__(config, run)
+        self.compares_examples = config.loss in ("infonce", "cosent")
         self.best_metric = _BEST_METRICS[config.kind_of_evaluation]
         # Sorted `pair_keys` of the training data; a tensor, because a graph cannot contain large arrays.
         self._known = None
@@ -71,7 +72,7 @@ class EmbeddingTask(FineTuningTask):
     def losses(self, outputs: Outputs, features: Features) -> Mapping[str, Ratio]:
         """The loss of --loss in training; none in evaluations, whose data may be of another kind.
 
-        infonce and cosent compare the texts of all devices; with several micro-batches, those of one on one device.
+        infonce and cosent compare the texts of all devices and micro-batches.
         """
         if "text_ids" not in features:
             return {}
@@ -87,21 +88,16 @@ class EmbeddingTask(FineTuningTask):
         if self.config.loss == "cosine":
             targets_B = scores_B / self.config.max_score
             return {"embedding_loss": squared_error(cosines_BC[:, 0], targets_B, weights_B)}
-        context = self._context()
+        # The device among the others; None if the losses are only named.
+        context = tf.distribute.get_replica_context()
         return {"embedding_loss": cosent(cosines_BC[:, 0], scores_B, self.config.scale, context)}
-
-    def _context(self):
-        """The device among the others; None if the losses are only named, or not compared over devices."""
-        # Devices cannot meet within the loop over micro-batches.
-        is_alone = self.run.gradient_accumulation_steps > 1
-        return None if is_alone else tf.distribute.get_replica_context()
 
     def _infonce(self, vectors_BCD, text_ids_BC) -> Ratio:
         """Cross entropy of the positive among the positives and negatives of all examples of the batch.
 
         A known positive of an anchor, the anchor's own text, and copies of them are never among its negatives.
         """
-        context = self._context()
+        context = tf.distribute.get_replica_context()
         ids_XC = tf.cast(over_devices(text_ids_BC, context), tf.int64)
         texts_XCD = over_devices(vectors_BCD, context)[:, 1:]
         # The candidates: first the positives of all examples, then their negatives.

@@ -1,5 +1,6 @@
 """Training of sentence embeddings: losses, negatives of all devices, evaluation, files, wrong input."""
 
+import contextlib
 import itertools
 import math
 
@@ -8,10 +9,23 @@ import pytest
 import tensorflow as tf
 
 from albert_tf import UserError, load_pretrained
+from albert_tf.model.encoder import fold_seed
 from albert_tf.tasks.embedding import task as embedding
 from albert_tf.tasks.embedding.settings import EmbeddingConfig
 from albert_tf.tasks.embedding.source import EmbeddingSource
-from tests.helpers import batch_of, eagerly, error_of, fine_tune_here, lines, make_task, weights
+from albert_tf.training.devices import make_strategy
+from albert_tf.training.state import start_run
+from albert_tf.training.step import Trainer
+from tests.helpers import (
+    batch_of,
+    eagerly,
+    error_of,
+    fine_tune_here,
+    fine_tuning_settings,
+    lines,
+    make_task,
+    weights,
+)
 
 SCALE = 7.0
 
@@ -96,23 +110,86 @@ def test_positives_outside_of_the_batch_are_no_negatives_either():
     assert pairs == {(0, 1), (1, 0), (0, 2), (2, 0), (3, 2), (2, 3), (0, 0), (3, 3)}
 
 
+def assert_same_training(flags, parts, tmp_path):
+    """Checks that parts of a batch, on devices or one after the other, train as the whole batch does."""
+    flags = [*flags, "--log_every_steps=1", "--do_eval=false", "--num_train_steps=3"]
+    with eagerly():
+        fine_tune_here("embedder", *flags, f"--output_dir={tmp_path / 'whole'}")
+    is_mirrored = "--distribution_strategy=mirrored" in parts
+    with contextlib.nullcontext() if is_mirrored else eagerly():
+        fine_tune_here("embedder", *flags, *parts, f"--output_dir={tmp_path / 'parts'}")
+    whole, of_parts = (lines(tmp_path / name / "metrics.jsonl") for name in ("whole", "parts"))
+    assert len({line["loss"] for line in whole}) == 3
+    for line, other in zip(whole, of_parts, strict=True):
+        assert other["loss"] == pytest.approx(line["loss"], rel=1e-4)
+        assert other["gradient_norm"] == pytest.approx(line["gradient_norm"], rel=1e-4)
+    whole, of_parts = (weights(tmp_path / name) for name in ("whole", "parts"))
+    for name, value in whole.items():
+        np.testing.assert_allclose(of_parts[name], value, atol=1e-5, err_msg=name)
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("accumulation", [1, 3])
 @pytest.mark.parametrize("loss", ["negatives", "cosent"])
 @pytest.mark.usefixtures("unclipped")
-def test_two_devices_train_as_one_with_the_same_batch(flags_of, tmp_path, loss):
-    flags = flags_of(loss, learning_rate=0.1)
-    flags += ["--log_every_steps=1", "--do_eval=false", "--num_train_steps=3"]
-    with eagerly():
-        fine_tune_here("embedder", *flags, f"--output_dir={tmp_path / 'one'}")
-    two = ["--distribution_strategy=mirrored"]
-    fine_tune_here("embedder", *flags, *two, f"--output_dir={tmp_path / 'two'}")
-    one, two = (lines(tmp_path / name / "metrics.jsonl") for name in ("one", "two"))
-    assert len({line["loss"] for line in one}) == 3
-    for line, other in zip(one, two, strict=True):
-        assert other["loss"] == pytest.approx(line["loss"], rel=1e-4)
-    one, two = (weights(tmp_path / name) for name in ("one", "two"))
-    for name, value in one.items():
-        np.testing.assert_allclose(two[name], value, atol=1e-5, err_msg=name)
+def test_two_devices_train_as_one_with_the_same_batch(flags_of, tmp_path, loss, accumulation):
+    parts = ["--distribution_strategy=mirrored", f"--gradient_accumulation_steps={accumulation}"]
+    assert_same_training(flags_of(loss, learning_rate=0.1), parts, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loss", ["infonce", "cosine", "cosent", "triplet"])
+@pytest.mark.usefixtures("unclipped")
+def test_micro_batches_train_as_the_whole_batch(flags_of, tmp_path, loss):
+    flags = flags_of(loss, learning_rate=0.1, projection_size=9)
+    assert_same_training(flags, ["--gradient_accumulation_steps=3"], tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("loss", "changes"),
+    [
+        ("negatives", {}),
+        ("infonce", {"hidden_dropout_prob": 0.3, "mixed_precision": "mixed_float16"}),
+        ("cosent", {"attention_probs_dropout_prob": 0.3}),
+        pytest.param("negatives", {"hidden_dropout_prob": 0.3}, marks=pytest.mark.slow),
+    ],
+)
+def test_gradients_of_micro_batches_are_those_of_the_loss_of_the_whole_batch(
+    flags_of, tmp_path, loss, changes, request
+):
+    flags = [*flags_of(loss, gradient_accumulation_steps=3, **changes), f"--output_dir={tmp_path}"]
+    run, optimizer, config = fine_tuning_settings("embedder", *flags)
+    with make_strategy(run).scope():
+        task = embedding.EmbeddingTask(config, run)
+        trainer = Trainer(start_run(task, run, optimizer))
+    model, features = trainer.model, batch_of(task, "train", range(6), 16)
+    counts, seed = task.loss_counts(features), tf.constant([1, 2])
+    compute, is_compiled = trainer._batch_gradients, "slow" in request.keywords
+    if is_compiled:  # as on a GPU
+        model.cuts_padding = False
+        compute = tf.function(compute, jit_compile=True, autograph=False)
+    with contextlib.nullcontext() if is_compiled else eagerly():
+        gradients, _, pairs = compute(features, {}, counts, seed)
+    scale = float(getattr(trainer.optimizer, "loss_scale", 1.0))
+
+    with tf.GradientTape() as tape:
+        vectors = []
+        for part in range(3):
+            two_examples = {name: value[2 * part :][:2] for name, value in features.items()}
+            outputs = model(two_examples, training=True, seed=fold_seed(seed, part))
+            vectors.append(outputs["embedding"])
+        losses = task.losses({"embedding": tf.concat(vectors, axis=0)}, features)
+        expected_loss = losses["embedding_loss"].sum / counts["embedding_loss"]
+    variables = model.trainable_variables
+    expected = tape.gradient(expected_loss, variables, unconnected_gradients="zero")
+    np.testing.assert_allclose(pairs["embedding_loss"], losses["embedding_loss"], rtol=1e-3)
+    tolerance = 2e-2 if "mixed_precision" in changes else 1e-4
+    for variable, found, wanted in zip(variables, gradients, expected, strict=True):
+        wanted = tf.convert_to_tensor(wanted)
+        largest = float(tf.reduce_max(tf.abs(wanted)))
+        np.testing.assert_allclose(
+            found / scale, wanted, atol=tolerance * largest + 1e-5, err_msg=variable.name
+        )
 
 
 def test_each_column_has_its_own_length_and_the_same_vectors(flags_of):
