@@ -53,6 +53,8 @@ WRONG_FLAGS = {
     f"{PRETRAIN} --tpu_name=pod --distribution_strategy=mirrored": "--tpu_name contradicts",
     f"{PRETRAIN} --num_train_steps=5 --num_warmup_steps=6": "--num_warmup_steps (6) must end",
     f"{PRETRAIN} --do_train=false --do_eval=false": "--do_eval or --do_train must be true",
+    f"{PRETRAIN} --learning_rate=0": "--learning_rate must be above 0, got 0.0",
+    f"{PRETRAIN} --beta_2=1": "--beta_2 must be below 1, got 1.0",
     f"{PRETRAIN} --learning_rate_factors=pooler:1": "--learning_rate_factors is for embeddings",
     f"{PRETRAIN} --learning_rate_factors=embeddings": "must be part:factor pairs",
     f"{PRETRAIN} --train_minutes=1 --deterministic": "--train_minutes and --deterministic contrad",

@@ -22,6 +22,8 @@ class Declaration:
     choices: tuple[str, ...] = ()  # the allowed values; empty allows all
     minimum: float | None = None
     maximum: float | None = None  # of a whole number, None is `LARGEST_INT32`
+    above: float | None = None  # a bound that is no value itself
+    below: float | None = None  # the same on the other side
     required: bool = False  # on a command line
     # Whether it names files that must exist (a path, a glob, or several separated by commas); or a function of a path
     # that does not exist, which says how to get such a file.
@@ -114,7 +116,7 @@ def value_type(field: dataclasses.Field) -> Any:
 
 def _broken_rule(field: dataclasses.Field, value: Any, kind: Any) -> str:
     """What a value of a field must be, if it is not that; fields that are not made by `setting` have no bounds."""
-    choices, minimum, maximum = map(field.metadata.get, ("choices", "minimum", "maximum"))
+    choices = field.metadata.get("choices")
     if isinstance(kind, type) and type(value) is not kind:
         return f"of type {kind.__name__}"
     if choices and value not in choices:
@@ -123,8 +125,21 @@ def _broken_rule(field: dataclasses.Field, value: Any, kind: Any) -> str:
         return "a finite number"
     if kind not in (int, float):
         return ""
+    return _broken_bound(field.metadata, value, LARGEST_INT32 if kind is int else math.inf)
+
+
+def _broken_bound(metadata: Mapping[str, Any], value: float, largest: float) -> str:
+    """The bound of a declaration that a number breaks, for messages; "" if it is within all of them."""
+    minimum, maximum = metadata.get("minimum"), metadata.get("maximum")
+    above, below = metadata.get("above"), metadata.get("below")
     if maximum is None:
-        maximum = LARGEST_INT32 if kind is int else math.inf
+        maximum = largest
     if minimum is not None and value < minimum:
         return f"at least {minimum}"
-    return f"at most {maximum}" if value > maximum else ""
+    if value > maximum:
+        return f"at most {maximum}"
+    if above is not None and value <= above:
+        return f"above {above}"
+    if below is not None and value >= below:
+        return f"below {below}"
+    return ""

@@ -16,7 +16,7 @@ class OptimizerConfig(Settings):
     """The optimizer and its schedule (original optimization.py, lamb_optimizer.py; paper, section 4.1)."""
 
     optimizer: str = setting("lamb", "Optimizer.", choices=("lamb", "adamw"))
-    learning_rate: float = setting(0.00176, "Peak learning rate.", minimum=0)
+    learning_rate: float = setting(0.00176, "Peak learning rate.", above=0)
     learning_rate_scaling: str = setting(
         "none",
         "Factor of --learning_rate: batch / 4096, or its square root.",
@@ -32,7 +32,8 @@ class OptimizerConfig(Settings):
     weight_decay_rate: float = setting(
         0.01, "Decoupled weight decay; not applied to LayerNorm and biases.", minimum=0
     )
-    beta_2: float = setting(0.999, "Decay of the second moment.", minimum=0, maximum=1)
+    # With 1, the second moment would stay 0, and every update would be divided by almost nothing.
+    beta_2: float = setting(0.999, "Decay of the second moment.", minimum=0, below=1)
     learning_rate_factors: str = setting(
         "",
         "Factors of the learning rate by part of the model, such as embeddings:0.1,encoder:0.5,head:1; group_0, group_1"
@@ -110,7 +111,8 @@ class RunConfig(Settings):
     gradient_accumulation_steps: int = setting(
         1,
         "Number of micro-batches into which a device's part of the batch is split, to save memory; changes only dropout"
-        " masks and rounding.",
+        " masks and rounding. If the loss compares the examples of a batch (infonce and cosent of embeddings), each"
+        " micro-batch is computed twice.",
         **_COUNT,
     )
     distribution_strategy: str = setting(

@@ -24,6 +24,7 @@ class Example(Settings):
     count: int | None = setting(None, "A number.", minimum=1)
     rate: float | None = setting(0.5, "A rate.", minimum=0, maximum=0.9)
     width: int = setting(7, "A width.", minimum=0)
+    decay: float = setting(0.5, "A decay.", above=0, below=1)
     fast: bool = setting(True, "Whether it is fast.")
 
 
@@ -71,6 +72,8 @@ def test_a_field_without_a_flag_has_its_default():
         (["--count=99999999999"], "--count must be at most 2147483647, got 99999999999"),
         (["--count=2.5"], "--count"),
         (["--rate=1"], "--rate must be at most 0.9, got 1.0"),
+        (["--decay=0"], "--decay must be above 0, got 0.0"),
+        (["--decay=1"], "--decay must be below 1, got 1.0"),
         (["--rate=nan"], "--rate must be a finite number, got nan"),
         (["--fast=maybe"], "--fast"),
         (["--kind=c"], "--kind"),

@@ -54,6 +54,15 @@ class DistillationConfig(Settings):
             run.refuse("init_checkpoint", "is required: the student, as albert-tf fold makes it")
         if run.do_train and not self.input_file:
             self.refuse("input_file", "is required to train: plain text, one text per line")
+        weights = (
+            self.hidden_weight,
+            self.last_weight,
+            self.vector_weight,
+            self.masked_lm_weight,
+        )
+        if run.do_train and not any(weights):
+            reason = "must be above 0 if the other weights are 0: there is nothing to learn"
+            self.refuse("last_weight", reason)
         if not run.do_train and not self.eval_file:
             self.refuse("eval_file", "is required to evaluate: plain text, one text per line")
 
