@@ -34,8 +34,14 @@ _ZIPF_OFFSET = 100.0
 
 
 def matched_layers(num_student: int, num_teacher: int) -> list[int]:
-    """The teacher's hidden states at the relative depths of the student's: matched_layers(3, 12) -> [0, 4, 8, 12]."""
-    return [round(layer * num_teacher / num_student) for layer in range(num_student + 1)]
+    """The teacher's hidden states at the relative depths of the student's: matched_layers(3, 12) -> [0, 4, 8, 12].
+
+    Halves are rounded up, so that gaps repeat evenly: matched_layers(4, 6) -> [0, 2, 3, 5, 6].
+    """
+    return [
+        (2 * layer * num_teacher + num_student) // (2 * num_student)
+        for layer in range(num_student + 1)
+    ]
 
 
 def layer_states(hidden_states: Sequence, config: AlbertConfig) -> Sequence:

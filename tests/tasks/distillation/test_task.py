@@ -75,11 +75,24 @@ def outputs_of(task, length, examples=(2, 5, 11)):
         (3, 12, [0, 4, 8, 12]),
         (6, 6, [0, 1, 2, 3, 4, 5, 6]),
         (1, 5, [0, 5]),
-        (6, 3, [0, 0, 1, 2, 2, 2, 3]),
+        (6, 3, [0, 1, 1, 2, 2, 3, 3]),
+        # Halves do not alternate between two directions, so that no gap is left out.
+        (4, 6, [0, 2, 3, 5, 6]),
+        (8, 12, [0, 2, 3, 5, 6, 8, 9, 11, 12]),
+        (6, 12, [0, 2, 4, 6, 8, 10, 12]),
+        (12, 6, [0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6]),
+        (7, 24, [0, 3, 7, 10, 14, 17, 21, 24]),
     ],
 )
 def test_layers_are_matched_at_the_same_relative_depth(student, teacher, expected):
     assert matched_layers(student, teacher) == expected
+
+
+def test_losses_without_any_weight_are_rejected(models, tmp_path):
+    weights = [f"--{name}_weight=0" for name in ("hidden", "last", "vector")]
+    message = error_of(task_of, models, tmp_path, *weights)
+    assert message.startswith("--last_weight must be above 0 if the other weights are 0")
+    assert task_of(models, tmp_path, *weights, "--masked_lm_weight=0.1")
 
 
 def test_positions_that_the_text_does_not_reach_are_said(models, tmp_path, capsys):
