@@ -2,6 +2,7 @@
 
 import glob
 import os
+import re
 import tempfile
 from collections.abc import Mapping
 from typing import Any
@@ -13,6 +14,7 @@ from albert_tf.core.errors import UserError, first_line
 from albert_tf.training.run_folder import BEST, CHECKPOINTS, RunFolder
 
 _BEST_FILE = f"{BEST}/best.json"
+_NAME = "step"  # begins the names of checkpoints
 
 
 class Checkpoints:
@@ -56,16 +58,57 @@ class Checkpoints:
         self._folder.write_json(_BEST_FILE, self.best)
         return True
 
+    def remove_leftovers(self) -> None:
+        """Removes what a process has left that was killed while it saved; other files in the folders stay."""
+        if not self._folder.is_chief:
+            return
+        with self._folder.writing():
+            for name in (CHECKPOINTS, BEST):
+                folder = self._folder.file(name)
+                for leftover in _leftovers(folder):
+                    files.remove(os.path.join(folder, leftover))
+
     def _save(self, name: str, step: int, keep: int) -> None:
         with self._folder.writing():
-            if name not in self._managers:
+            if not self._folder.is_chief:
                 # All workers take part in saving, but only the chief's files are kept.
-                is_chief = self._folder.is_chief
-                place = self._folder.file(name) if is_chief else tempfile.mkdtemp()
-                self._managers[name] = tf.train.CheckpointManager(
-                    self._checkpoint, place, max_to_keep=keep, checkpoint_name="step"
-                )
+                with tempfile.TemporaryDirectory() as place:
+                    self._manager(place, keep).save(checkpoint_number=step)
+                return
+            if name not in self._managers:
+                self._managers[name] = self._manager(self._folder.file(name), keep)
             path = self._managers[name].save(checkpoint_number=step)
             for file in glob.glob(f"{glob.escape(path)}.*"):
                 files.sync(file)
             files.sync(os.path.dirname(path))
+
+    def _manager(self, place: str, keep: int) -> tf.train.CheckpointManager:
+        return tf.train.CheckpointManager(
+            self._checkpoint, place, max_to_keep=keep, checkpoint_name=_NAME
+        )
+
+
+def _leftovers(folder: str) -> list[str]:
+    """The names of incomplete checkpoints in a folder, and of complete ones that its list does not contain.
+
+    TensorFlow writes a checkpoint in this order: a folder `step-4_temp`, files `step-4.data-...`, the file
+    `step-4.index`; then `checkpoint.tmp...`, which becomes the list `checkpoint`.
+    """
+    if not files.is_folder(folder):
+        return []
+    names = files.names_in(folder)
+    state = tf.train.get_checkpoint_state(folder)
+    listed = {os.path.basename(path) for path in state.all_model_checkpoint_paths} if state else ()
+    leftovers = []
+    for name in names:
+        match = re.fullmatch(rf"({_NAME}-\d+)(_temp|\..+)", name)
+        if not match:
+            is_leftover = name.startswith("checkpoint.tmp")
+        elif match[2] == "_temp" or f"{match[1]}.index" not in names:
+            is_leftover = True
+        else:
+            # Without a list, complete checkpoints may be those of a folder that was copied in part.
+            is_leftover = bool(listed) and match[1] not in listed
+        if is_leftover:
+            leftovers.append(name)
+    return leftovers

@@ -27,7 +27,7 @@ from albert_tf.training.devices import is_chief, make_strategy, num_workers, sum
 from albert_tf.training.results import describe, write_results
 from albert_tf.training.run_folder import CHECKPOINTS, EVAL_METRICS_FILE, METRICS_FILE
 from albert_tf.training.settings import OptimizerConfig, RunConfig
-from albert_tf.training.state import RunState, start_run
+from albert_tf.training.state import GRADIENT_NORM, RunState, start_run
 from albert_tf.training.step import Evaluator, Trainer
 from albert_tf.training.task import Task
 
@@ -240,10 +240,7 @@ class TrainingLoop:
         state.accumulators.reset()
         last_step, last_time = self._last_logged
         self._last_logged = (step, time.monotonic())
-        if not all(abs(value) < float("inf") for value in results.values()):
-            saved = f"the newest checkpoint is {state.checkpoints.latest or 'none'}"
-            found = f"the loss is {results['loss']} between steps {last_step} and {step}; {saved}"
-            raise UserError(f"{found}: lower --learning_rate or raise --num_warmup_steps")
+        self._check_finite(results, last_step, step)
         assert state.task.train_data
         examples_of_step = state.task.train_data.examples_in(state.run_config.train_batch_size)
         examples = (step - last_step) * examples_of_step
@@ -255,6 +252,21 @@ class TrainingLoop:
         }
         state.folder.log(METRICS_FILE, values)
         self._show(step, results, values["examples_per_second"])
+
+    def _check_finite(self, results: Mapping[str, float], last_step: int, step: int) -> None:
+        """Ends the training if a value of the steps between two lines of the log is not finite."""
+        wrong = {name: value for name, value in results.items() if not math.isfinite(value)}
+        if not wrong:
+            return
+        # A diverged model has a loss that is not finite, and then everything that depends on it.
+        name = next(iter(wrong))
+        is_metric = name != GRADIENT_NORM and name != "loss" and not name.endswith("_loss")
+        advice = "lower --learning_rate or raise --num_warmup_steps"
+        if is_metric:
+            advice = "the losses are finite, so the task computes this metric wrongly"
+        saved = f"the newest checkpoint is {self._state.checkpoints.latest or 'none'}"
+        place = f"between steps {last_step} and {step}; {saved}"
+        raise UserError(f"the {name} is {wrong[name]} {place}: {advice}")
 
     def _show(self, step: int, results: Mapping[str, float], speed: float | None = None) -> None:
         """Shows the progress with the averages since the last line of the log; `speed` comes with such a line."""

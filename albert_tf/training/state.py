@@ -149,6 +149,8 @@ def start_run(task: Task, run_config: RunConfig, optimizer_config: OptimizerConf
             optimizer = tf_keras.mixed_precision.LossScaleOptimizer(optimizer)
         saved["optimizer"] = optimizer
     checkpoints = Checkpoints(folder, saved, run_config.keep_checkpoint_max)
+    if run_config.do_train:
+        checkpoints.remove_leftovers()
     if run_config.do_train and folder.is_chief and not checkpoints.latest:
         vocabulary = task.vocabulary_files()
         folder.write_files({f"{MODEL}/{name}": vocabulary[name] for name in vocabulary})

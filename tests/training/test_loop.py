@@ -4,9 +4,11 @@ import json
 import os
 import pathlib
 import shutil
+import tempfile
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from albert_tf import UserError, load_pretrained, save_pretrained
 from albert_tf.core import flags as cli
@@ -16,6 +18,7 @@ from albert_tf.tasks.pretraining.settings import PretrainingConfig
 from albert_tf.tasks.pretraining.task import PretrainingTask
 from albert_tf.training import loop, optimizers
 from albert_tf.training.devices import make_strategy
+from albert_tf.training.losses import Ratio
 from albert_tf.training.optimizers import WarmupPolynomialDecay
 from albert_tf.training.settings import OptimizerConfig, RunConfig
 from albert_tf.training.state import start_run
@@ -190,15 +193,15 @@ def test_a_budget_of_time_ends_a_training(pretrain, eager):
     assert load_pretrained(folder)
 
 
-def test_warm_start_from_a_shallower_model(pretrain, eager, tmp_path):
+def test_warm_start_from_a_shallower_model(pretrain, common_flags, eager, tmp_path):
     shallow = AlbertForPreTraining(helpers.TINY.replace(num_hidden_layers=1), seed=3)
     save_pretrained(shallow, tmp_path / "shallow")
     options = [f"--init_checkpoint={tmp_path / 'shallow'}", "--stop_after_steps=1"]
     message = "its num_hidden_layers is 1, that of --model or --albert_config_file 2"
     with pytest.raises(UserError, match=message):
         pretrain(*options)
-    folder = pretrain(*options, "--warm_start_from_shallower", "--learning_rate=0")
-    found = load_pretrained(folder).named_variables()
+    flags = [*common_flags, *options, "--warm_start_from_shallower"]
+    found = started(flags, tmp_path / "deeper").model.named_variables()
     for name, value in shallow.named_variables().items():
         np.testing.assert_array_equal(found[name], value, err_msg=name)
 
@@ -235,6 +238,71 @@ def test_a_loss_that_is_not_finite_stops_the_run(pretrain, eager, tmp_path):
     with pytest.raises(UserError, match="the loss is nan between steps .* lower --learning_rate"):
         pretrain("--learning_rate=1e30", "--save_checkpoints_steps=1", "--optimizer=adamw")
     assert os.path.exists(tmp_path / "run" / "checkpoints" / "step-1.index")
+
+
+def test_a_metric_that_is_not_finite_is_named(pretrain, eager, monkeypatch):
+    nan = Ratio(tf.constant(np.nan), tf.constant(1.0))
+    monkeypatch.setattr(PretrainingTask, "metrics", lambda *_: {"own_accuracy": nan})
+    message = "the own_accuracy is nan between steps 0 and 1; .* the task computes this metric"
+    with pytest.raises(UserError, match=message):
+        pretrain()
+
+
+def test_a_metric_that_is_not_finite_is_named_if_a_batch_has_no_loss(pretrain, eager, monkeypatch):
+    nothing, nan = tf.zeros([]), tf.constant(np.nan)
+    names = ("masked_lm_loss", "sentence_order_loss")
+    monkeypatch.setattr(
+        PretrainingTask, "losses", lambda *_: dict.fromkeys(names, Ratio(nothing, nothing))
+    )
+    monkeypatch.setattr(
+        PretrainingTask, "metrics", lambda *_: {"own": Ratio(nan, tf.constant(1.0))}
+    )
+    with pytest.raises(UserError, match="the own is nan between steps"):
+        pretrain()
+
+
+def test_what_a_killed_process_left_of_its_checkpoints_is_removed(common_flags, tmp_path):
+    folder = tmp_path / "run"
+    state = started(common_flags, folder)
+    for step in range(2):
+        state.checkpoints.save(step)
+    state.checkpoints.save_if_best(1, "masked_lm_accuracy", 0.5)
+    helpers.write_files(folder / "checkpoints", {"notes.txt": "mine", "step-0-copy.index": "mine"})
+    kept = {path for path in folder.rglob("*") if path.is_file()}
+    left = {
+        "step-2_temp/part-00000-of-00001.data-00000-of-00001.tempstate123": "",
+        "step-3.data-00000-of-00001": "",  # without its index
+        "step-4.data-00000-of-00001": "",  # complete, but not in the list
+        "step-4.index": "",
+        "checkpoint.tmp0123abcd": "",
+        "best/step-2_temp/part-00000-of-00001.index": "",
+    }
+    helpers.write_files(folder / "checkpoints", left)
+    resumed = started(common_flags, folder)
+    assert {path for path in folder.rglob("*") if path.is_file()} == kept
+    assert not (folder / "checkpoints" / "step-2_temp").exists()
+    assert resumed.checkpoints.latest.endswith("step-1")
+
+
+def test_complete_checkpoints_without_their_list_are_kept(common_flags, tmp_path):
+    folder = tmp_path / "run"
+    started(common_flags, folder).checkpoints.save(1)
+    (folder / "checkpoints" / "checkpoint").unlink()
+    helpers.write_files(folder / "checkpoints", {"step-2.data-00000-of-00001": ""})
+    started(common_flags, folder)
+    names = {path.name for path in (folder / "checkpoints").iterdir()}
+    assert names == {"step-1.index", "step-1.data-00000-of-00001"}
+
+
+def test_a_worker_that_is_not_the_chief_leaves_no_files(common_flags, tmp_path, monkeypatch):
+    state = started(common_flags, tmp_path / "run")
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    monkeypatch.setattr(state.folder, "is_chief", False)
+    before = sorted(tmp_path.rglob("*"))
+    for step in range(3):
+        state.checkpoints.save(step)
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_the_model_says_which_sentence_task_it_learned(pretrain, eager, records_file, tmp_path):
