@@ -61,3 +61,6 @@ def main(settings: ConvertSettings) -> None:
 
 
 run = flags.program(main, ConvertSettings, description=__doc__, positional=("model",))
+
+if __name__ == "__main__":
+    run()

@@ -33,3 +33,6 @@ run = flags.program(
     DistillationConfig,
     description=__doc__,
 )
+
+if __name__ == "__main__":
+    run()

@@ -97,9 +97,9 @@ class Source(NamedTuple):
     tokenizer: "Tokenizer | None"
 
 
-def export_model(model: str, output_dir: str, **options: Any) -> str:
+def export_model(model: files.AnyPath, output_dir: files.AnyPath, **options: Any) -> str:
     """Writes a model in a form that can be served; returns the path of the SavedModel's folder or of the file."""
-    return main(ExportSettings(model=model, output_dir=output_dir, **options))
+    return main(ExportSettings(model=str(model), output_dir=str(output_dir), **options))
 
 
 @locks_output_dir
@@ -223,3 +223,6 @@ def _write_files(
 
 
 run = flags.program(main, ExportSettings, description=__doc__, positional=("model",))
+
+if __name__ == "__main__":
+    run()

@@ -174,3 +174,6 @@ def _table_of_errors(errors: Sequence[tuple[int, float]]) -> str:
 
 
 run = flags.program(main, FoldSettings, description=__doc__, positional=("model",))
+
+if __name__ == "__main__":
+    run()

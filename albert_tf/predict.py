@@ -244,3 +244,6 @@ def parse(line: str, input_format: str) -> "Item":
 
 
 run = flags.program(main, PredictSettings, description=__doc__, positional=("model",))
+
+if __name__ == "__main__":
+    run()

@@ -21,3 +21,6 @@ def main(run: RunConfig, optimizer: OptimizerConfig, pretraining: PretrainingCon
 
 
 run = flags.program(main, RunConfig, OptimizerConfig, PretrainingConfig, description=__doc__)
+
+if __name__ == "__main__":
+    run()

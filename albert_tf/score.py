@@ -34,3 +34,6 @@ def main(settings: AnswerSettings) -> None:
 
 
 run = flags.program(main, AnswerSettings, description=__doc__, positional=("model",))
+
+if __name__ == "__main__":
+    run()

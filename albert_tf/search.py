@@ -57,3 +57,6 @@ def main(settings: SearchSettings) -> None:
 
 
 run = flags.program(main, SearchSettings, description=__doc__, positional=("model",))
+
+if __name__ == "__main__":
+    run()

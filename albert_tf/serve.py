@@ -57,3 +57,6 @@ def main(limits: LimitSettings, settings: ServeSettings) -> None:
 run = flags.program(
     main, LimitSettings, ServeSettings, description=__doc__, positional=("model", "port")
 )
+
+if __name__ == "__main__":
+    run()

@@ -99,3 +99,7 @@ def run() -> None:
     # numba imports scipy's linear algebra, which takes a quarter of a second to load and is not used here.
     sys.modules.setdefault("scipy.linalg", None)  # type: ignore[arg-type]
     flags.run(main, PretrainingDataSettings, description=__doc__, defaults=dynamic_defaults)
+
+
+if __name__ == "__main__":
+    run()

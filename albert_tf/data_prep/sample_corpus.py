@@ -143,3 +143,6 @@ def make_task(documents: Mapping[str, Sequence[str]]) -> dict[str, bytes]:
 
 
 run = flags.program(main, SampleSettings, description=__doc__)
+
+if __name__ == "__main__":
+    run()

@@ -387,3 +387,6 @@ def _join_lines(lines: list[str]) -> str:
 
 
 run = flags.program(main, SplitSettings, description=__doc__)
+
+if __name__ == "__main__":
+    run()

@@ -310,3 +310,6 @@ def _remember_error(sentences: Iterator[str], errors: list[Exception]) -> Iterat
 
 
 run = flags.program(main, TrainSettings, description=__doc__)
+
+if __name__ == "__main__":
+    run()

@@ -6,8 +6,8 @@ All models are filled from `Weights`; it is an error if an encoder variable has 
 
 import dataclasses
 import os
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, TypeVar, overload
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -32,21 +32,50 @@ from albert_tf.formats import (
 )
 from albert_tf.formats.weights import POOLER, LoadReport, Weights, check, match
 from albert_tf.model import heads
+from albert_tf.model.encoder import AlbertEncoder, SavableModel
 from albert_tf.text.tokenizer import Tokenizer
 
 FORMATS = ("hf", "tf1")  # of `save_pretrained`
+ModelClass = TypeVar("ModelClass", bound=SavableModel)
+_PRETRAINED = ("AlbertForPreTraining", "AlbertForEmbedding")  # whose encoders get other heads
+_WITH_LABELS = (heads.AlbertForSequenceClassification, heads.AlbertForTokenClassification)
 # The initial values of each model's variables for which its files have none, by released names.
 _INITIAL: WeakKeyDictionary[heads.ModelWithHead, dict[str, np.ndarray]] = WeakKeyDictionary()
+
+
+@overload
+def load_pretrained(
+    path: files.AnyPath,
+    *,
+    dtype: Any = None,
+    num_hidden_layers: int | None = None,
+    num_labels: int | None = None,
+    num_classes: int | None = None,
+    model_class: None = None,
+) -> heads.ModelWithHead: ...
+
+
+@overload
+def load_pretrained(
+    path: files.AnyPath,
+    *,
+    dtype: Any = None,
+    num_hidden_layers: int | None = None,
+    num_labels: int | None = None,
+    num_classes: int | None = None,
+    model_class: type[ModelClass],
+) -> ModelClass: ...
 
 
 def load_pretrained(
     path: files.AnyPath,
     *,
-    dtype=None,
+    dtype: Any = None,
     num_hidden_layers: int | None = None,
     num_labels: int | None = None,
     num_classes: int | None = None,
-) -> heads.ModelWithHead:
+    model_class: type[SavableModel] | None = None,
+) -> SavableModel:
     """The model at a path: an `AlbertForPreTraining`, or the class that was fine-tuned.
 
     Example:
@@ -61,28 +90,54 @@ def load_pretrained(
       dtype: tf_keras dtype policy of the model, such as "mixed_bfloat16"; None uses the global policy.
       num_hidden_layers: use this number of layers: the first ones or, if all layers share their parameters, any number;
         None uses the model's own.
-      num_labels: use only the encoder, in an `AlbertForSequenceClassification` with this number of labels and a new
-        head, which is yet to be trained; 1 is a regression. `num_classes` is another name of it.
+      num_labels: use only the encoder, in an `AlbertForSequenceClassification` (or `model_class`) with this number of
+        labels and a new head, which is yet to be trained; 1 is a regression. `num_classes` is another name of it.
+      model_class: the class to return; None returns that of the model. A pretrained model gets a new head, about which
+        a warning is logged; every other model must be of this class. `AlbertEncoder` takes the encoder of any.
 
     Raises:
       UserError: the path does not exist or contains no known format; a file is damaged, or was changed after this
         project wrote it; or a variable of the encoder is missing or has another shape.
     """
-    weights = read_weights(path, num_hidden_layers)
     given = [number for number in (num_labels, num_classes) if number is not None]
     if len(given) > 1 or any(number < 1 for number in given):
         raise UserError("num_labels, or num_classes, must be at least 1, and only one of them")
-    if given:
-        labels = [f"LABEL_{label}" for label in range(given[0])]
-        config = weights.config.with_labels(labels, "")
-        weights = dataclasses.replace(weights.without_head(), config=config)
-        model = heads.AlbertForSequenceClassification(weights.config, dtype=dtype)
-        report = assign_weights(model.named_variables(), weights)
+    weights = read_weights(path, num_hidden_layers)
+    wanted: Any = model_class
+    if not wanted or wanted is AlbertEncoder:
+        wanted = heads.MODEL_CLASSES[weights.model_class]
+        if given:
+            wanted = heads.AlbertForSequenceClassification
+    if given or wanted.__name__ != weights.model_class:
+        model, report = _with_new_head(wanted, weights, given, dtype)
     else:
         model, report = build_model(weights, dtype=dtype)
     if model.uses_pooler and set(POOLER) & set(report.initialized):
         logging.warning("%s: has no pooler; that of the model has random values", path)
-    return model
+    return model.encoder if model_class is AlbertEncoder else model
+
+
+def _with_new_head(
+    model_class: type[heads.ModelWithHead], weights: Weights, num_labels: Sequence[int], dtype: Any
+) -> tuple[heads.ModelWithHead, LoadReport]:
+    """The encoder of a model with an untrained head of another class, or with another number of labels, if given."""
+    source, own, name = weights.source, weights.model_class, model_class.__name__
+    has_labels = model_class in _WITH_LABELS
+    if num_labels and not has_labels:
+        raise UserError(f"num_labels={num_labels[0]}: the head of {name} has no labels")
+    is_pretrained = own in _PRETRAINED and model_class is not heads.AlbertForPreTraining
+    if not num_labels and not is_pretrained:
+        advice = f"load_pretrained(path) loads it, and {name}(config) is a new model"
+        raise UserError(f"{source}: is {own}, expected {name}; {advice}")
+    if not num_labels and has_labels:
+        raise UserError(f"{source}: is {own}; for a new head of {name}, give num_labels")
+    if num_labels:
+        labels = [f"LABEL_{label}" for label in range(num_labels[0])]
+        weights = dataclasses.replace(weights, config=weights.config.with_labels(labels, ""))
+    else:
+        logging.warning("%s: has no head of %s; that of the model has random values", source, name)
+    model = model_class(weights.config, dtype=dtype)
+    return model, assign_weights(model.named_variables(), weights.without_head())
 
 
 def build_model(weights: Weights, *, dtype=None) -> tuple[heads.ModelWithHead, LoadReport]:
@@ -170,7 +225,7 @@ def assign_weights(variables: Mapping[str, tf.Variable], weights: Weights) -> Lo
 
 
 def save_pretrained(
-    model: heads.ModelWithHead,
+    model: heads.ModelWithHead | AlbertEncoder,
     folder: files.AnyPath,
     format: str = "hf",
     spm_model_file: files.AnyPath | Tokenizer = "",
@@ -211,6 +266,8 @@ def save_pretrained(
     elif tokenizer:
         tokenizer = Tokenizer.from_file(tokenizer, **cleaning)
     settings: dict[str, Any] = {"tokenizer": tokenizer, "cleaning": cleaning}
+    if isinstance(model, AlbertEncoder):
+        model, untrained = _with_untrained_heads(model)
     settings["untrained"] = {*untrained, *_untrained(model)}
     try:
         if format == "hf":
@@ -222,6 +279,15 @@ def save_pretrained(
             tf1.write(model, folder, task or {}, **settings)
     except (OSError, safetensors.SafetensorError, tf.errors.OpError) as error:
         raise UserError(f"{folder}: the model cannot be written ({first_line(error)})") from None
+
+
+def _with_untrained_heads(
+    encoder: AlbertEncoder,
+) -> tuple[heads.AlbertForPreTraining, Collection[str]]:
+    """An encoder in the class of pretrained models, and the names of the variables that are not its own."""
+    model = heads.AlbertForPreTraining(encoder.config)
+    model.encoder.set_weights(encoder.get_weights())
+    return model, model.named_variables().keys() - encoder.named_variables().keys()
 
 
 def _cleaning(*, do_lower_case: bool = True, keep_accents: bool = False) -> dict[str, bool]:

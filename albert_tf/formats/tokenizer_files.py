@@ -24,7 +24,7 @@ _NEVER = -100.0  # added to the score of a token that must not be chosen
 _OF_SYMBOLS = -0.1  # the score of a user-defined symbol, which must be chosen
 
 
-def vocabulary_files(tokenizer: Tokenizer | None, max_length: int) -> dict[str, bytes]:
+def vocabulary_files(tokenizer: Tokenizer | None, max_length: int | None) -> dict[str, bytes]:
     """A vocabulary and the files with which the transformers library tokenizes, contents by name; none for None.
 
     There is no `tokenizer.json` for a SentencePiece model that is not a unigram model; the library then makes its own.
@@ -37,7 +37,7 @@ def vocabulary_files(tokenizer: Tokenizer | None, max_length: int) -> dict[str, 
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast" if parts else "AlbertTokenizer",
         **_cleaning(tokenizer.cleaning),
-        "model_max_length": max_length,
+        **({"model_max_length": max_length} if max_length else {}),
         "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
         "clean_up_tokenization_spaces": False,
         **special,

@@ -19,15 +19,18 @@ import functools
 import itertools
 from collections.abc import Callable, Mapping
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 import tensorflow as tf
 import tf_keras
 
+import albert_tf
+from albert_tf.core.files import AnyPath
 from albert_tf.model import accelerator_ops, cpu_ops, device, plain_ops
 from albert_tf.model.activations import function_of
 from albert_tf.model.config import AlbertConfig
-from albert_tf.model.inputs import checked_inputs
+from albert_tf.model.inputs import check_keras_objects, checked_inputs
+from albert_tf.model.process import check_process
 from albert_tf.model.weight_sharing import Weights, cast_weights_per_layer
 
 
@@ -199,9 +202,14 @@ class SavableModel(tf_keras.Model):
         super().__init_subclass__(**options)
         tf_keras.utils.register_keras_serializable("albert_tf")(cls)  # load_model finds it
 
+    def __init__(self, *arguments, **options):
+        check_process()
+        super().__init__(*arguments, **options)
+
     @tf.autograph.experimental.do_not_convert
     def __call__(self, inputs, *args, **kwargs):
         """See `call`; inputs are checked before Keras sees them."""
+        check_process()
         return super().__call__(checked_inputs(inputs, self.config), *args, **kwargs)
 
     def get_config(self):
@@ -213,6 +221,37 @@ class SavableModel(tf_keras.Model):
         """A model with new values."""
         sizes = AlbertConfig.from_dict(config["config"])
         return cls(sizes, dtype=config["dtype"], name=config["name"])
+
+    @classmethod
+    def from_pretrained(cls, path: AnyPath, **options: Any) -> Self:
+        """The model of this class at a path, in any layout; arguments and errors are those of `load_pretrained`.
+
+        Example:
+          AlbertForSequenceClassification.from_pretrained("hf:albert/albert-base-v2", num_labels=3)
+        """
+        # Through the public name, because the package that reads models builds on this one.
+        return albert_tf.load_pretrained(path, model_class=cls, **options)
+
+    def save_pretrained(self, folder: AnyPath, format: str = "hf", tokenizer: Any = "") -> None:
+        """Writes a folder that `load_pretrained` reads, with a tokenizer if one is given; see `save_pretrained`."""
+        albert_tf.save_pretrained(self, folder, format, tokenizer)
+
+    def compile(
+        self,
+        optimizer: Any = "rmsprop",
+        loss: Any = None,
+        metrics: Any = None,
+        *arguments: Any,
+        **options: Any,
+    ) -> None:
+        """See `tf_keras.Model.compile`; objects of Keras 3 are an error that says what to change."""
+        check_keras_objects(optimizer=optimizer, loss=loss, metrics=metrics, **options)
+        super().compile(optimizer, loss, metrics, *arguments, **options)
+
+    def fit(self, *arguments: Any, **options: Any) -> Any:
+        """See `tf_keras.Model.fit`; callbacks of Keras 3 are an error that says what to change."""
+        check_keras_objects(callbacks=options.get("callbacks"))
+        return super().fit(*arguments, **options)
 
 
 class AlbertEncoder(SavableModel):

@@ -86,6 +86,9 @@ class ScoreHead(tf_keras.layers.Layer):
 class ModelWithHead(SavableModel):
     """An encoder and a head as a `tf_keras.Model`; the base class of the models below, which have the same arguments.
 
+    Every class has `from_pretrained(path, num_labels=None, ...)`, which is `load_pretrained` with this class as
+    `model_class`, and `save_pretrained(folder, tokenizer=tokenizer)`.
+
     `dtype` is a tf_keras dtype policy; None takes the global policy.
     """
 

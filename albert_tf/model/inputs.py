@@ -28,9 +28,7 @@ def checked_inputs(inputs: Any, config: AlbertConfig) -> dict[str, Any]:
         inputs = _renamed(inputs)
     if not isinstance(inputs, Mapping) or "input_ids" not in inputs:
         raise UserError(f"{expected}; got {shortened(inputs)}")
-    if any(type(value).__module__.startswith("keras.") for value in inputs.values()):
-        advice = "import tf_keras instead of keras (or tf.keras after TF_USE_LEGACY_KERAS=1)"
-        raise UserError(f"this model is built with tf_keras, but the input is of Keras 3: {advice}")
+    check_keras_objects(input=list(inputs.values()))
     try:
         tensors = {
             name: value if hasattr(value, "shape") else tf.convert_to_tensor(value)
@@ -51,6 +49,19 @@ def checked_inputs(inputs: Any, config: AlbertConfig) -> dict[str, Any]:
             got = tf.TensorShape(tensors[name].shape)
             raise UserError(f"{name} must have the shape of input_ids, {shape}; got {got}")
     return tensors
+
+
+def check_keras_objects(**values: Any) -> None:
+    """Raises a UserError for an object of Keras 3 among arguments of a model, or in lists and dictionaries there."""
+    for name, value in values.items():
+        if isinstance(value, Mapping | list | tuple):
+            elements = value.values() if isinstance(value, Mapping) else value
+            for element in elements:
+                check_keras_objects(**{name: element})
+        elif any(base.__module__.startswith("keras.") for base in type(value).__mro__):
+            found = f"{type(value).__name__} ({name}) is of Keras 3"
+            advice = "import tf_keras instead of keras (or tf.keras after TF_USE_LEGACY_KERAS=1)"
+            raise UserError(f"this model is built with tf_keras, but {found}: {advice}")
 
 
 def _renamed(inputs: Mapping[str, Any]) -> dict[str, Any]:

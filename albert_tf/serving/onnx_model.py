@@ -40,9 +40,13 @@ class OnnxModel(Compute):
         self.config = config
         self._contents = contents
 
-    @functools.cache  # noqa: B019 - there are one or two models in a process
     def session(self, name: str, threads: int = 0) -> Any:
         """ONNX Runtime's session of a file, which is read at its first use; with 0 threads, it uses all cores."""
+        return self._session_in(os.getpid(), name, threads)
+
+    @functools.cache  # noqa: B019 - there are one or two models in a process
+    def _session_in(self, process: int, name: str, threads: int) -> Any:
+        """The session in one process: a forked one makes its own, because it lacks the threads of the first."""
         try:
             import onnxruntime
         except ImportError:

@@ -1,16 +1,19 @@
 """Loads a finished model with its vocabulary and settings as a `Predictor`; ONNX exports need no TensorFlow."""
 
+import functools
+import os
 from collections.abc import Mapping
 from typing import Any
 
 from albert_tf.core.errors import UserError, shortened
-from albert_tf.core.files import AnyPath
+from albert_tf.core.files import HUB_PREFIX, AnyPath
 from albert_tf.formats import description
 from albert_tf.formats.weights import Weights
 from albert_tf.serving import onnx_model
 from albert_tf.tasks import registry
 from albert_tf.tasks.definition import DEFINED_IN, TaskDefinition
 from albert_tf.tasks.predictor import Predictor
+from albert_tf.text.sequences import SHORTEST_SEQUENCE
 from albert_tf.text.settings import TextSettings
 from albert_tf.text.tokenizer import Tokenizer
 
@@ -37,6 +40,9 @@ def load_predictor(
       albert = load_predictor("models/albert-minilm-l6")
       albert.similarity(["a cat"], ["a dog", "the tax law"])  # cosines, float32 [1, 2]
 
+    A predictor can be copied and pickled; the copy loads the same path again. In a process that is forked later, only
+    the predictor of an ONNX export answers.
+
     Args:
       path: the model, in any layout that `load_pretrained` takes; or an ONNX export, folder or file, which is computed
         without TensorFlow.
@@ -49,7 +55,7 @@ def load_predictor(
       UserError: there is no such model, or no vocabulary for it; its task is unknown; or the length is above the
         model's maximum.
     """
-    counts = ("max_seq_length", max_seq_length, 8), ("batch_size", batch_size, 1)
+    counts = [("max_seq_length", max_seq_length, SHORTEST_SEQUENCE), ("batch_size", batch_size, 1)]
     for name, value, least in counts:
         if value is not None and (not isinstance(value, int) or value < least):
             raise UserError(f"{name} must be an integer of at least {least}, got {value!r}")
@@ -69,11 +75,31 @@ def load_predictor(
     predictor_class = predictor_class_of(weights)
     arguments = tokenizer, settings, batch_size
     if is_onnx:
-        return predictor_class(onnx, *arguments, weights.left_out, compute=onnx)
-    from albert_tf.tasks.compiled import Compiled
+        predictor = predictor_class(onnx, *arguments, weights.left_out, compute=onnx)
+    else:
+        from albert_tf.tasks.compiled import Compiled
 
-    model, report = pretrained.build_model(weights)
-    return predictor_class(model, *arguments, report.initialized, compute=Compiled(model))
+        model, report = pretrained.build_model(weights)
+        compute = Compiled(model)
+        predictor = predictor_class(model, *arguments, report.initialized, compute=compute)
+    # Another process may have another current folder.
+    predictor.loaded_from = functools.partial(
+        load_predictor,
+        _absolute(path),
+        spm_model_file=_absolute(spm_model_file),
+        do_lower_case=do_lower_case,
+        max_seq_length=max_seq_length,
+        batch_size=batch_size,
+        num_hidden_layers=num_hidden_layers,
+    )
+    return predictor
+
+
+def _absolute(path: AnyPath) -> str:
+    """A path from the root; names on the hub, remote paths and "" stay."""
+    path = str(path)
+    is_local = path and "://" not in path and not path.startswith(HUB_PREFIX)
+    return os.path.abspath(path) if is_local else path
 
 
 def load_tokenizer(path: AnyPath, do_lower_case: bool | None = None) -> Tokenizer:

@@ -6,8 +6,10 @@ import os
 from collections.abc import Mapping
 
 from albert_tf.core.settings import Settings, changed, setting
+from albert_tf.model.config import where_released
 from albert_tf.tasks import registry
-from albert_tf.tasks.settings import LONGEST_SEQUENCE, depth_setting, files_setting
+from albert_tf.tasks.settings import LONGEST_SEQUENCE, depth_setting
+from albert_tf.text.sequences import SHORTEST_SEQUENCE
 from albert_tf.text.settings import VocabularySettings
 
 
@@ -15,10 +17,13 @@ from albert_tf.text.settings import VocabularySettings
 class ModelSettings(VocabularySettings):
     """A finished model in any layout."""
 
-    model: str = files_setting(
+    model: str = setting(
+        "",
         "The model: the folder of a model or run, a TF1 checkpoint, a hub module, or hf:NAME; to predict, also an ONNX"
         " export. It may be given without the name of the flag.",
         required=True,
+        input_path=where_released,
+        changes_results=False,
     )
     spm_model_file: str = changed(
         VocabularySettings,
@@ -57,7 +62,7 @@ class ModelUseSettings(ModelSettings):
         None,
         "Maximum number of tokens of a sequence; by default, that of the fine-tuning, or the model's"
         " maximum.",
-        minimum=4,
+        minimum=SHORTEST_SEQUENCE,
         maximum=LONGEST_SEQUENCE,
     )
 

@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.model.heads import ModelWithHead
+from albert_tf.model.process import check_process
 from albert_tf.tasks.predictor import Arrays, Compute
 
 
@@ -17,6 +18,7 @@ class Compiled(Compute):
         self.in_graph = tf.function(self._call)
 
     def __call__(self, features: Arrays) -> Arrays:
+        check_process()
         specs = {name: tf.TensorSpec([None] * a.ndim, a.dtype) for name, a in features.items()}
         outputs = self.in_graph.get_concrete_function(specs)(features)
         return {name: tensor.numpy() for name, tensor in outputs.items()}

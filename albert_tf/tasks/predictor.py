@@ -9,7 +9,7 @@ import functools
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol, overload
 
 import numpy as np
 
@@ -25,6 +25,7 @@ Features = Callable[[], Arrays]  # makes those of a batch
 Item = str | Mapping[str, Any]
 Answer = dict[str, Any]
 
+_WITH_VECTORS = "an embedder or a pretrained model"
 # Bounds the memory of a batch; on two cores faster than 2,048 or more (lab/benchmarks/results/2026-11-25/batches.md).
 _TOKENS_OF_BATCH = 1024
 # Long texts that are read in windows are answered some at a time. Texts of an ordinary length always stay together, so
@@ -49,6 +50,8 @@ class Compute(Protocol):
 class Predictor(abc.ABC):
     """A finished model that answers items, with the functions of its task; see `load_predictor`.
 
+    `predictor(item)` is the answer to one item, `predictor(items)` is `predictor.predict(items)`.
+
     Args:
       model: a model of any engine, with its `config`.
       task_settings: the settings on which its features depend, including `max_seq_length`.
@@ -65,6 +68,9 @@ class Predictor(abc.ABC):
     line_format: str = "text"  # whether a line is usually a text or a JSON object, "text" or "json"
     default_settings: Mapping[str, Any] = {}  # for folders without `task_settings`, as of others
     sequence_names: tuple[str, ...] = ("input_ids", "segment_ids")  # read besides `input_mask`
+    loaded_from: Callable[[], "Predictor"] | None = (
+        None  # loads it again; None: made from a model in memory
+    )
 
     def __init__(
         self,
@@ -83,11 +89,31 @@ class Predictor(abc.ABC):
         self._num_texts = self._num_empty = 0
         self._has_warned = False
 
+    def __reduce__(self):
+        """A copy, or the predictor in another process, is loaded from the same path with the same settings."""
+        if not self.loaded_from:
+            advice = "save the model, and use load_predictor(path)"
+            raise UserError(
+                f"a predictor of a model in memory cannot be copied or pickled: {advice}"
+            )
+        return self.loaded_from, (), {"task_settings": self.task_settings}
+
     @property
     def text_keys(self) -> tuple[str, ...]:
         """Keys of items that are read, and therefore not repeated in answers."""
         is_object = isinstance(self.empty, Mapping)
         return tuple(self.empty) if is_object else ("text", "text_a", "text_b")
+
+    @overload
+    def __call__(self, items: Item) -> Answer: ...
+
+    @overload
+    def __call__(self, items: Any) -> list[Answer]: ...
+
+    def __call__(self, items):
+        """The answer to one item, or `predict` of several."""
+        is_one = isinstance(items, str | Mapping)
+        return self.predict([items])[0] if is_one else self.predict(items)
 
     def predict(self, items: Any) -> list[Answer]:
         """The answers to items, in their order; the keys of an answer depend on the kind of model.
@@ -145,6 +171,38 @@ class Predictor(abc.ABC):
           UserError: the model has no masked-LM head, or a text is empty or too long.
         """
         raise UserError("this model cannot score texts: it has no masked-LM head")
+
+    def embed(self, texts: str | Iterable[str]) -> np.ndarray:
+        """The vectors of texts, float32 [texts, D]; of one text that is not in a list, float32 [D].
+
+        Raises:
+          UserError: the model is neither an embedder nor a pretrained model.
+        """
+        raise UserError(f"this model cannot embed texts: expected {_WITH_VECTORS}")
+
+    def encode(self, texts: str | Iterable[str]) -> np.ndarray:
+        """`embed` under the name that it has in sentence-transformers."""
+        return self.embed(texts)
+
+    def similarity(self, a: Iterable[str], b: Iterable[str]) -> np.ndarray:
+        """The cosines of each of some texts with each of others, float32 [a, b]; for errors see `embed`."""
+        raise UserError(f"this model cannot compare texts: expected {_WITH_VECTORS}")
+
+    def rank(self, query: str, texts: Iterable[str], top_k: int | None = None) -> list[Answer]:
+        """The texts with `index`, `score` and `text`, the best for the query first; of equal scores, the first text.
+
+        The score is the cosine or, of a classifier of pairs, its score or the probability that both belong together.
+
+        Args:
+          top_k: the number of texts to return; None returns all.
+
+        Raises:
+          UserError: the model is neither an embedder, a pretrained model, nor a classifier of pairs with one score or
+            two labels.
+        """
+        raise UserError(
+            f"this model cannot rank texts: expected {_WITH_VECTORS}, or a classifier of pairs"
+        )
 
     @abc.abstractmethod
     def check(self, item: Item) -> Any:

@@ -8,6 +8,7 @@ import numpy as np
 from albert_tf.core.errors import UserError, shortened
 
 Texts = str | Sequence[str]
+SHORTEST_SEQUENCE = 4  # in tokens, with [CLS] and [SEP]: the least maximum length of a model's use
 
 
 def model_inputs(
@@ -21,8 +22,11 @@ def model_inputs(
     """See `Tokenizer.__call__`, which is the only caller."""
     _check_choice("padding", padding, (True, False, "longest", "max_length"))
     _check_choice("truncation", truncation, (True, False, "longest_first"))
-    if max_length is not None and (not isinstance(max_length, int) or max_length < 4):
-        raise UserError(f"max_length must be an integer of at least 4, got {max_length!r}")
+    is_length = isinstance(max_length, int) and max_length >= SHORTEST_SEQUENCE
+    if max_length is not None and not is_length:
+        raise UserError(
+            f"max_length must be an integer of at least {SHORTEST_SEQUENCE}, got {max_length!r}"
+        )
     if padding == "max_length" and not max_length:
         raise UserError("padding='max_length' needs max_length")
     first, second = _several("texts", texts), _several("pairs", [] if pairs is None else pairs)

@@ -21,7 +21,7 @@ import numpy as np
 import sentencepiece
 
 from albert_tf.core.errors import UserError, first_line, shortened
-from albert_tf.core.files import AnyPath, parse_json, read_bytes
+from albert_tf.core.files import AnyPath, parse_json, read_bytes, write_files
 from albert_tf.text import added_tokens, wordpiece
 from albert_tf.text.sequences import Texts, model_inputs
 from albert_tf.text.visible import visible_token_spans
@@ -123,7 +123,7 @@ class Tokenizer(abc.ABC):
       sha256: hexadecimal hash of `content`.
       file_name: the usual name of such a file in the folder of a model.
       vocab_size: number of tokens, V.
-      pad_id, unk_id, cls_id, sep_id, mask_id: ids of the special tokens.
+      pad_id, unk_id, cls_id, sep_id, mask_id: ids of the special tokens; also as `pad_token_id` and so on.
       max_length: the most tokens that the model can read; None if it is not known.
 
     Raises:
@@ -167,6 +167,31 @@ class Tokenizer(abc.ABC):
         """The arguments `do_lower_case` and `keep_accents`, which say how text is cleaned."""
         return {"do_lower_case": self.do_lower_case, "keep_accents": self.keep_accents}
 
+    @property
+    def pad_token_id(self) -> int:
+        """`pad_id`, under its name in transformers, as the four below."""
+        return self.pad_id
+
+    @property
+    def unk_token_id(self) -> int:
+        """`unk_id`."""
+        return self.unk_id
+
+    @property
+    def cls_token_id(self) -> int:
+        """`cls_id`."""
+        return self.cls_id
+
+    @property
+    def sep_token_id(self) -> int:
+        """`sep_id`."""
+        return self.sep_id
+
+    @property
+    def mask_token_id(self) -> int:
+        """`mask_id`."""
+        return self.mask_id
+
     @staticmethod
     def from_bytes(content: bytes, **options: Any) -> "Tokenizer":
         """The tokenizer of a vocabulary of either kind; arguments and errors are those of `Tokenizer`."""
@@ -192,6 +217,11 @@ class Tokenizer(abc.ABC):
         # Imported by name, because the packages that read models build on this one.
         load = pkgutil.resolve_name("albert_tf.serving.predictors:load_tokenizer")
         return load(path, do_lower_case)
+
+    def save_pretrained(self, folder: AnyPath) -> None:
+        """Writes the vocabulary and the files with which transformers tokenizes, as `save_pretrained` of a model."""
+        files_of = pkgutil.resolve_name("albert_tf.formats.tokenizer_files:vocabulary_files")
+        write_files(str(folder), files_of(self, self.max_length))
 
     @classmethod
     def from_file(

@@ -31,9 +31,16 @@ loaded when a name is first used; its log of start-up messages is off, unless it
 _RETURNED = {"load_predictor": Predictor, "load_pretrained": ModelWithHead}
 # Methods for users; the other methods of these classes are for the library itself, and for writing a task.
 _METHODS = {
-    "Predictor": ("predict", "shown"),
+    "Predictor": ("predict", "embed", "encode", "similarity", "rank", "score"),
     "Tokenizer": (
-        *("from_pretrained", "from_file", "encode", "encode_batch", "encode_with_offsets"),
+        *(
+            "from_pretrained",
+            "from_file",
+            "save_pretrained",
+            "encode",
+            "encode_batch",
+            "encode_with_offsets",
+        ),
         *("decode", "id_to_token", "token_to_id", "vocabulary"),
     ),
     "AlbertConfig": (

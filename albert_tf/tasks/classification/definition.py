@@ -39,3 +39,6 @@ DEFINITION = TaskDefinition(
         "readme": {name: values for name, values in _PAPER.items() if name != "wnli"},
     },
 )
+
+if __name__ == "__main__":
+    raise SystemExit("this module only defines the task; run albert-tf classify")

@@ -1,7 +1,7 @@
 """Predicts labels or scores of texts with a finished model."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -104,8 +104,8 @@ class ClassificationPredictor(PairPredictor):
     def num_windowed_characters(self, example):
         return len(example.text_a) if self.task_settings["windows"] else 0
 
-    def rank(self, query: str, texts: Sequence[str]) -> list[Answer]:
-        """Texts with `index`, `score` and `text`, the best first; of two labels, that of `better_label` counts."""
+    def rank(self, query: str, texts: Iterable[str], top_k: int | None = None) -> list[Answer]:
+        """See `Predictor.rank`: of two labels, the probability of `better_label` is the score."""
         labels = self.model.config.labels
         if len(labels) > 2 or self.model.config.is_multi_label:
             raise UserError(f"rank needs a model with one score or two labels, not {len(labels)}")
@@ -113,13 +113,13 @@ class ClassificationPredictor(PairPredictor):
             raise UserError("rank needs a model of two texts; this one was trained on single texts")
         column, texts = better_label(labels), checked_texts(texts)
         if not texts:
-            return []
+            return ranked(np.zeros(0), texts, top_k)
         examples = [text_pairs.TextExample("", query, text) for text in texts]
         logits_BC = self.outputs(self.table(examples))["logits"]
         scores_B = logits_BC[:, 0] if len(labels) == 1 else softmax(logits_BC, axis=-1)[:, column]
         activation = self.model.config.foreign.get("sentence_transformers") or {}
         is_sigmoid = str(activation.get("activation_fn")).endswith("Sigmoid")
-        return ranked(expit(scores_B) if is_sigmoid else scores_B, texts)
+        return ranked(expit(scores_B) if is_sigmoid else scores_B, texts, top_k)
 
 
 def better_label(labels: Sequence[str]) -> int:

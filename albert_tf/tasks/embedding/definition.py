@@ -23,3 +23,6 @@ DEFINITION = TaskDefinition(
     predictors={"AlbertForEmbedding": EmbeddingPredictor},
     of_initial_model=("pooling", "projection_size", "normalize"),
 )
+
+if __name__ == "__main__":
+    raise SystemExit("this module only defines the task; run albert-tf embed")

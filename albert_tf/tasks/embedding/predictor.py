@@ -16,8 +16,10 @@ from albert_tf.tasks.predictor import Answer, Predictor
 class Embedder(Predictor):
     """The base of predictors that have a vector for each text."""
 
-    def embed(self, texts: Sequence[str]) -> np.ndarray:
-        """The vectors of texts, float32 [texts, D]."""
+    def embed(self, texts: str | Iterable[str]) -> np.ndarray:
+        """See `Predictor.embed`."""
+        if isinstance(texts, str):
+            return self.embed([texts])[0]
         groups = [TextGroup("", (text,)) for text in checked_texts(texts)]
         if not groups:
             config = self.model.config
@@ -30,14 +32,15 @@ class Embedder(Predictor):
         """The vectors of a table's sequences, float32 [sequences, D]."""
         return self.outputs(table)["embedding"]
 
-    def similarity(self, a: Sequence[str], b: Sequence[str]) -> np.ndarray:
-        """The cosines of each of some texts with each of others, float32 [a, b]."""
-        return unit_length(self.embed(a)) @ unit_length(self.embed(b)).T
+    def similarity(self, a: Iterable[str], b: Iterable[str]) -> np.ndarray:
+        """See `Predictor.similarity`."""
+        first, second = (self.embed(checked_texts(texts)) for texts in (a, b))
+        return unit_length(first) @ unit_length(second).T
 
-    def rank(self, query: str, texts: Sequence[str]) -> list[Answer]:
-        """Texts with `index`, `score` and `text`, the most similar to the query first."""
+    def rank(self, query: str, texts: Iterable[str], top_k: int | None = None) -> list[Answer]:
+        """See `Predictor.rank`: the score is the cosine."""
         texts = checked_texts(texts)
-        return ranked(self.similarity([query], texts)[0], texts)
+        return ranked(self.similarity([query], texts)[0], texts, top_k)
 
 
 class EmbeddingPredictor(Embedder):
@@ -69,7 +72,10 @@ def checked_texts(texts: Any) -> list[str]:
     return found
 
 
-def ranked(scores: np.ndarray, texts: Sequence[str]) -> list[Answer]:
-    """Texts with `index`, `score` and `text`, the highest score first; of equal scores, the first text is first."""
-    order = np.argsort(-scores, kind="stable").tolist()
+def ranked(scores: np.ndarray, texts: Sequence[str], top_k: int | None = None) -> list[Answer]:
+    """The texts of `Predictor.rank`, of which the scores are given, float [texts]."""
+    is_number = isinstance(top_k, int) and not isinstance(top_k, bool) and top_k > 0
+    if top_k is not None and not is_number:
+        raise UserError(f"top_k must be an integer of at least 1, or None; got {shortened(top_k)}")
+    order = np.argsort(-scores, kind="stable").tolist()[:top_k]
     return [{"index": row, "score": float(scores[row]), "text": texts[row]} for row in order]

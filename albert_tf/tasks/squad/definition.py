@@ -49,3 +49,6 @@ DEFINITION = TaskDefinition(
         },
     },
 )
+
+if __name__ == "__main__":
+    raise SystemExit("this module only defines the task; run albert-tf squad")

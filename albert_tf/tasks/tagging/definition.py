@@ -18,3 +18,6 @@ DEFINITION = TaskDefinition(
     task=imported("albert_tf.tasks.tagging.task", "TaggingTask"),
     predictors={"AlbertForTokenClassification": TaggingPredictor},
 )
+
+if __name__ == "__main__":
+    raise SystemExit("this module only defines the task; run albert-tf tag")
