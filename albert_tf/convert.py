@@ -23,8 +23,9 @@ class ConvertSettings(ModelSettings):
     format: str = setting(
         "hf",
         "hf: config.json, model.safetensors, vocabulary and tokenizer files; tf1: albert_config.json,"
-        " model.ckpt-best.* and 30k-clean.model under the original's names.",
-        choices=("hf", "tf1"),
+        " model.ckpt-best.* and 30k-clean.model under the original's names; keras_hub: as hf, with a spiece.model that"
+        " lower-cases text by itself.",
+        choices=("hf", "keras_hub", "tf1"),
     )
 
 

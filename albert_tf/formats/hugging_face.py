@@ -317,8 +317,7 @@ def write(
     length = model.config.max_position_embeddings
     contents = tokenizer_files.vocabulary_files(tokenizer, length)
     contents = contents or tokenizer_files.files_without_vocabulary(cleaning)
-    # Without a pooler there, ours is not used.
-    left_out = {*untrained, *(POOLER if model.hf_architecture in _NO_POOLER else ())}
+    left_out = left_out_of(model, untrained)
     # The projection is in a module of its own (`sentence_transformers.py`).
     prefix = heads.AlbertForEmbedding.head_prefix
     elsewhere = {name for name in model.named_variables() if name.startswith(prefix)}
@@ -332,6 +331,11 @@ def write(
     contents[CONFIG] = json.dumps(config, indent=2).encode() + b"\n"
     contents |= further or {}
     files.write_files(folder, {**contents, model_card.FILE: card.encode()})
+
+
+def left_out_of(model: ModelWithHead, untrained: Collection[str]) -> set[str]:
+    """The variables that are not written; without a pooler there, ours is not used."""
+    return {*untrained, *(POOLER if model.hf_architecture in _NO_POOLER else ())}
 
 
 def _their_tensors(model: ModelWithHead, left_out: Collection[str]) -> dict[str, np.ndarray]:

@@ -23,6 +23,7 @@ from albert_tf.formats import (
     embedding_modules,
     hub_names,
     hugging_face,
+    keras_hub,
     model_card,
     model_garden,
     run,
@@ -35,7 +36,7 @@ from albert_tf.model import heads
 from albert_tf.model.encoder import AlbertEncoder, SavableModel
 from albert_tf.text.tokenizer import Tokenizer
 
-FORMATS = ("hf", "tf1")  # of `save_pretrained`
+FORMATS = ("hf", "keras_hub", "tf1")  # of `save_pretrained`
 ModelClass = TypeVar("ModelClass", bound=SavableModel)
 _PRETRAINED = ("AlbertForPreTraining", "AlbertForEmbedding")  # whose encoders get other heads
 _WITH_LABELS = (heads.AlbertForSequenceClassification, heads.AlbertForTokenClassification)
@@ -242,8 +243,9 @@ def save_pretrained(
 
     Args:
       folder: created if it does not exist; files of the same names are replaced when the new ones are complete.
-      format: "hf" for the Hugging Face layout (config.json, model.safetensors), or "tf1" for the released one
-        (albert_config.json, model.ckpt-best.*).
+      format: "hf" for the Hugging Face layout (config.json, model.safetensors); "keras_hub" for the same with a
+        spiece.model that cleans text, as keras-hub needs; or "tf1" for the released layout (albert_config.json,
+        model.ckpt-best.*).
       spm_model_file: SentencePiece model or WordPiece vocabulary to copy into the folder, or its tokenizer; "" if there
         is none.
       untrained: released names of variables without trained values; they are not written. A loaded model knows them.
@@ -270,13 +272,17 @@ def save_pretrained(
         model, untrained = _with_untrained_heads(model)
     settings["untrained"] = {*untrained, *_untrained(model)}
     try:
-        if format == "hf":
-            text = model_card.model_card(model, folder, card or {})
-            if isinstance(model, heads.AlbertForEmbedding):
-                settings["further"] = sentence_transformers.module_files(model, task or {})
-            hugging_face.write(model, folder, task or {}, card=text, **settings)
-        else:
+        if format == "tf1":
             tf1.write(model, folder, task or {}, **settings)
+            return
+        further: dict[str, bytes] = {}
+        if isinstance(model, heads.AlbertForEmbedding):
+            further |= sentence_transformers.module_files(model, task or {})
+        if format == "keras_hub":
+            left_out = hugging_face.left_out_of(model, settings["untrained"])
+            further |= keras_hub.vocabulary_of(model, tokenizer, left_out)
+        text = model_card.model_card(model, folder, card or {})
+        hugging_face.write(model, folder, task or {}, card=text, further=further, **settings)
     except (OSError, safetensors.SafetensorError, tf.errors.OpError) as error:
         raise UserError(f"{folder}: the model cannot be written ({first_line(error)})") from None
 

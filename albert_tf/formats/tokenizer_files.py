@@ -20,7 +20,7 @@ from albert_tf.text import added_tokens, wordpiece
 from albert_tf.text.character_class import inside_class
 from albert_tf.text.tokenizer import Tokenizer, WordPieceTokenizer
 
-_NEVER = -100.0  # added to the score of a token that must not be chosen
+NEVER = -100.0  # added to the score of a token that must not be chosen
 _OF_SYMBOLS = -0.1  # the score of a user-defined symbol, which must be chosen
 
 
@@ -135,7 +135,7 @@ def _scores(proto: ModelProto) -> list[tuple[str, float]]:
             # less 0.1. So it is chosen wherever it is found, whatever its length.
             score = _OF_SYMBOLS
         elif piece.type == piece.BYTE or (token[-2:-1].isdigit() and token.endswith(",")):
-            score += _NEVER
+            score += NEVER
         scores.append((token, score))
     return scores
 
