@@ -203,10 +203,14 @@ def read_export(path: str) -> dict[str, Any]:
     if missing := [name for name in names if name not in about]:
         raise UserError(f"{path}: has no {missing[0]}; export the model again")
     values = {field: about[name] for name, field in names.items()}
-    expected_types = {"model_class": str, "task": dict, "without_values": list}
-    for name, kind in expected_types.items():
+    expected_types = {
+        "model_class": (str, "a name"),
+        "task": (dict, "an object"),
+        "without_values": (list, "a list"),
+    }
+    for name, (kind, expected) in expected_types.items():
         if not isinstance(about[name], kind):
-            reason = f"{name} is {shortened(about[name])}, expected a {kind.__name__}"
+            reason = f"{name} is {shortened(about[name])}, expected {expected}"
             raise UserError(f"{path}: {reason}; export the model again")
     return values
 

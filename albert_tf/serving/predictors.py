@@ -150,9 +150,10 @@ def recorded_settings(weights: Weights) -> Mapping[str, Any]:
     """The settings of the task for which a model was fine-tuned; for a run's checkpoint, from the run's config.json."""
     known = description.describe(weights.source)
     if weights.task_settings or not known.task_name:
-        # The shortest length of training is longer than that of other uses.
-        others = {name: weights.task_settings[name] for name in weights.task_settings}
-        others.pop("max_seq_length", None)
+        # `task_settings_of` checks the length: training wants longer sequences than other uses.
+        others = {
+            name: value for name, value in weights.task_settings.items() if name != "max_seq_length"
+        }
         definition_of(weights).settings.check_recorded(others, weights.source)
         return weights.task_settings
     settings = definition_of(weights).settings.of_model(known.settings)

@@ -1,6 +1,7 @@
 """The order of reading: shuffling, batches, hosts, starts at any step."""
 
 import json
+import types
 
 import numpy as np
 import pytest
@@ -8,8 +9,11 @@ import tensorflow as tf
 
 from albert_tf.core.errors import UserError
 from albert_tf.data import reading
+from albert_tf.data.datasets import RecordData
 from albert_tf.data.record_formats.full import pretraining_schema
 from albert_tf.data.record_set import RecordSet, find_pretraining_records, find_records
+from albert_tf.training import loop
+from albert_tf.training.settings import RunConfig
 from tests.helpers import LENGTH, PREDICTIONS, random_features, write_records
 
 ID_SCHEMA = {"id": (1, tf.int64)}
@@ -115,14 +119,22 @@ def test_the_damaged_file_of_several_is_named(tmp_path):
         {"file": path.name, "bytes": path.stat().st_size, "examples": 9, "records": 9}
         for path in paths
     ]
-    (tmp_path / "metadata.json").write_text(json.dumps({"shards": shards}))
+    lengths = {"max_seq_length": LENGTH, "max_predictions_per_seq": PREDICTIONS}
+    (tmp_path / "metadata.json").write_text(json.dumps({"shards": shards, **lengths}))
     record_set = find_records(str(tmp_path), "input_file")
-    data = bytearray(paths[1].read_bytes())
-    data[-40] ^= 1
-    paths[1].write_bytes(data)
+    content = bytearray(paths[1].read_bytes())
+    content[-40] ^= 1
+    paths[1].write_bytes(content)
     schema = pretraining_schema(LENGTH, PREDICTIONS)
     with pytest.raises(UserError, match=f"^{paths[1]}: damaged records .corrupted record"):
         list(reading.first_batches(record_set, schema, 4))
-    assert reading.damaged_file(record_set, schema) == str(paths[1])
+    data = RecordData(record_set, shuffle=False, buffer_examples=1, parts=1)
+    assert data.damaged_file() == str(paths[1])
+    task = types.SimpleNamespace(train_data=data, eval_data=None)
+    with (
+        pytest.raises(UserError, match=f"^{paths[1]}: damaged records .*create the file again"),
+        loop._explained_errors(RunConfig(output_dir="run"), task),
+    ):
+        raise tf.errors.DataLossError(None, None, "corrupted record at 480")
     paths[1].write_bytes(paths[0].read_bytes())
     assert reading.damaged_file(record_set, schema) == ""
