@@ -28,7 +28,7 @@ def main(settings: AnswerSettings) -> None:
         line_format="text",
         check=lambda item: predictor.row_to_score(item) if item else nothing,
         answered=predictor.score_rows,
-        remarks=list,
+        remarks=predictor.remarks,
     )
     answer_lines(scorer, settings.batch_size, settings.input_format)
 

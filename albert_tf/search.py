@@ -3,8 +3,9 @@ r"""Searches the texts of a file by meaning, and answers each line of standard i
     albert-tf search runs/embedder --corpus=texts.txt < queries.txt > found.jsonl
     albert-tf search runs/embedder --corpus=products.csv --text_column=description --rerank=runs/reranker
 
-The vectors are kept beside the corpus, in a file with the model's hash in its name, and are made again when the model
-or the texts change. docs/embeddings.md shows how to train both models.
+Each result has the `index` of the text's line or row in the file, which counts from 0, and of a table the columns of
+the row. The vectors are kept beside the corpus, in a file with the model's hash in its name, and are made again when
+the model or the texts change. docs/embeddings.md shows how to train both models.
 """
 
 import dataclasses
@@ -37,7 +38,7 @@ class SearchSettings(AnswerSettings):
 
 def main(settings: SearchSettings) -> None:
     """Answers the lines of standard input."""
-    texts, places = read_corpus(settings.corpus, settings.text_column)
+    corpus = read_corpus(settings.corpus, settings.text_column)
     from albert_tf.serving.predictors import load_predictor  # TensorFlow
     from albert_tf.serving.search import Search
 
@@ -45,14 +46,14 @@ def main(settings: SearchSettings) -> None:
     search = Search(
         settings.load_predictor(),
         settings.corpus,
-        texts,
-        places,
-        place="row" if settings.text_column else "line",
+        corpus.texts,
+        corpus.places,
+        rows=corpus.rows,
         top_k=settings.top_k,
         reranker=reranker,
         rerank_top=settings.rerank_top,
     )
-    print(f"{len(texts):,} texts", file=sys.stderr, flush=True)
+    print(f"{len(corpus.texts):,} texts", file=sys.stderr, flush=True)
     answer_lines(search, settings.batch_size, settings.input_format)
 
 

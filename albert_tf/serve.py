@@ -18,6 +18,9 @@ from albert_tf.core.settings import setting
 from albert_tf.predict import WindowedSettings
 from albert_tf.serving.settings import LimitSettings
 
+# In the folder of any model that is not a TF1 checkpoint.
+_FILES_OF_MODELS = ("config.json", "albert_config.json", "saved_model.pb", "model.onnx")
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ServeSettings(WindowedSettings):
@@ -39,19 +42,29 @@ def main(limits: LimitSettings, settings: ServeSettings) -> None:
         listening = socket.create_server((host, settings.port))
     except OSError as error:
         raise UserError(f"--port={settings.port} of {host}: {error.strerror}") from None
-    import uvicorn
-
+    from albert_tf.serving import web
     from albert_tf.serving.server import Routes
 
-    versions = filter(str.isdigit, os.listdir(path) if os.path.isdir(path) else ())
-    path = os.path.join(path, *sorted(versions, key=int)[-1:])  # an export has versions
     print(f"loading {settings.model}", file=sys.stderr, flush=True)
-    predictor = dataclasses.replace(settings, model=path).load_predictor()
+    predictor = dataclasses.replace(settings, model=version_of(path)).load_predictor()
     routes = Routes(predictor, os.path.basename(os.path.abspath(settings.model)), limits)
-    config = uvicorn.Config(routes.app, log_level="warning")
-    config.limit_concurrency = limits.max_connections
+    server = web.server(routes.app, limits, host)
     print(f"http://{host}:{listening.getsockname()[1]}/", flush=True)
-    uvicorn.Server(config).run(sockets=[listening])
+    server.run(sockets=[listening])
+
+
+def version_of(path: str) -> str:
+    """The folder of the highest version in a folder of versions, as exports are; of any other model its path.
+
+    A version is a folder whose name has only the digits 0 to 9. A folder with files of a model is that model.
+    """
+    if not os.path.isdir(path) or any(
+        os.path.exists(f"{path}/{name}") for name in _FILES_OF_MODELS
+    ):
+        return path
+    names = [name for name in os.listdir(path) if name.isascii() and name.isdigit()]
+    versions = [name for name in names if os.path.isdir(os.path.join(path, name))]
+    return os.path.join(path, max(versions, key=int)) if versions else path
 
 
 run = flags.program(

@@ -74,6 +74,11 @@ def _flat(answer: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
+def plain_rows(frame: "pandas.DataFrame") -> list[dict[str, Any]]:
+    """The rows of a table, by column, with values that JSON can contain."""
+    return [_plain(row) for row in frame.to_dict("records")]
+
+
 def _plain(value: Any) -> Any:
     """A value of pandas or Arrow as one of JSON."""
     if hasattr(value, "tolist"):  # of NumPy

@@ -5,7 +5,7 @@ import io
 import json
 import sys
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from albert_tf.core.progress import Progress
 from albert_tf.tasks.classification.predictor import ClassificationPredictor
 from albert_tf.tasks.embedding.metrics import nearest, unit_length
 from albert_tf.tasks.embedding.predictor import Embedder
+from albert_tf.tasks.embedding.source import search_result
 from albert_tf.tasks.predictor import Predictor
 
 _TEXTS_AT_A_TIME = 2048
@@ -24,8 +25,12 @@ _TEXTS_AT_A_TIME = 2048
 class Search(Predictor):
     """Answers a query with the texts of a corpus whose vectors are nearest, by their cosine.
 
-    The vectors are kept beside the file `corpus`; `places` are the texts' places in it, and `place` names them. A
-    `reranker`, which scores pairs of query and text, orders the best `rerank_top` texts again.
+    Args:
+      embedder: makes the vectors, which are kept beside the file `corpus`.
+      texts: the texts that are searched.
+      places: for each text its line or row in the file, from 0.
+      rows: of a table, for each text the columns of its row.
+      reranker: scores pairs of query and text, and orders the best `rerank_top` texts again.
     """
 
     expects = "a query"
@@ -38,20 +43,27 @@ class Search(Predictor):
         texts: Sequence[str],
         places: Sequence[int],
         *,
-        place: str = "line",
+        rows: Sequence[Mapping[str, Any]] = (),
         top_k: int = 10,
         reranker: Predictor | None = None,
         rerank_top: int = 50,
     ):
         if not isinstance(embedder, Embedder):
             raise UserError("the model has no vectors; give an embedder or a pretrained model")
-        if reranker and not isinstance(reranker, ClassificationPredictor):
-            raise UserError("--rerank: expected a classifier of pairs")
+        if reranker:
+            if not isinstance(reranker, ClassificationPredictor):
+                raise UserError("--rerank: expected a classifier of pairs")
+            reranker.check_ranks()
         super().__init__(
             embedder.model, embedder.tokenizer, embedder.task_settings, 1, compute=embedder.compute
         )
-        self._embedder, self._texts, self._places, self._place = embedder, texts, places, place
-        self._top_k, self._reranker, self._rerank_top = top_k, reranker, rerank_top
+        self._embedder = embedder
+        self._texts = texts
+        self._places = places
+        self._rows = rows
+        self._top_k = top_k
+        self._reranker = reranker
+        self._rerank_top = rerank_top
         self._vectors = _kept(f"{corpus}.{model_hash(embedder)[:16]}.vectors", embedder, texts)
 
     def check(self, item):
@@ -61,21 +73,29 @@ class Search(Predictor):
         return text
 
     def answers(self, examples):
-        """See `Predictor`: `query`, and `results` with `score`, `line` (or `row`) and `text`, the best first."""
+        """See `Predictor`: `query`, and `results` with `score`, `index` and `text`, the best first.
+
+        The `index` is that of the text's line or row in the file, from 0. Results of a table also have the columns of
+        the row, under their own names.
+        """
         number = self._rerank_top if self._reranker else self._top_k
-        queries = unit_length(self._embedder.embed(examples))
+        queries = unit_length(self._embedder.vectors_of(examples))
         answers = []
         nearby = nearest(queries, self._vectors, number)
-        for query, rows, scores in zip(examples, *nearby, strict=True):
-            found: list[dict[str, Any]] = [
-                {"score": float(score), self._place: self._places[row], "text": self._texts[row]}
-                for row, score in zip(rows, scores, strict=True)
-            ]
+        for query, numbers, scores in zip(examples, *nearby, strict=True):
+            ordered = list(zip(numbers.tolist(), scores.tolist(), strict=True))
             if self._reranker:
-                again = self._reranker.rank(query, [one["text"] for one in found])
-                found = [{**found[one["index"]], "score": one["score"]} for one in again]
-            answers.append({"query": query, "results": found[: self._top_k]})
+                texts = [self._texts[number] for number in numbers]
+                again = self._reranker.ranking(query, texts)
+                ordered = [(int(numbers[entry["index"]]), entry["score"]) for entry in again]
+            results = [self._result(number, score) for number, score in ordered[: self._top_k]]
+            answers.append({"query": query, "results": results})
         return answers
+
+    def _result(self, number: int, score: float) -> dict[str, Any]:
+        """The result for one of the texts."""
+        row = self._rows[number] if self._rows else {}
+        return search_result(score, self._places[number], self._texts[number], row)
 
     def remarks(self):
         return self._embedder.remarks()
@@ -112,7 +132,7 @@ def _kept(path: str, embedder: Embedder, texts: Sequence[str]) -> np.ndarray:
     shown = Progress("texts", len(texts), unit="texts", seconds_between_lines=5, file=sys.stderr)
     with shown as progress:
         for start in range(0, len(texts), _TEXTS_AT_A_TIME):
-            parts.append(unit_length(embedder.embed(texts[start : start + _TEXTS_AT_A_TIME])))
+            parts.append(unit_length(embedder.vectors_of(texts[start : start + _TEXTS_AT_A_TIME])))
             progress.update(min(start + _TEXTS_AT_A_TIME, len(texts)))
     values, content = np.concatenate(parts), io.BytesIO()
     np.savez(content, key=np.array(key), values=values)

@@ -1,17 +1,18 @@
 """An HTTP server for a predictor: a page to try the model, and the routes of other servers.
 
 `page.html` shows answers to a person. /v1/models/NAME:predict takes rows as TensorFlow Serving does and answers as
-`Predictor.predict` does; /v2/models/NAME/infer is that of KServe and Triton, /v1/embeddings that of OpenAI's API.
+`Predictor.predict` does; /v2/models/NAME/infer is that of KServe and Triton. `openai_routes.py` has those of OpenAI's
+API, `web.py` what comes before and after all routes.
 """
 
 import asyncio
-import base64
+import dataclasses
 import functools
 import importlib.resources
-import itertools
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,118 +25,124 @@ from starlette.routing import Route
 
 from albert_tf.core import files
 from albert_tf.core.errors import UserError, shortened
+from albert_tf.serving.batches import Batches
+from albert_tf.serving.openai_routes import OpenAIRoutes
 from albert_tf.serving.settings import LimitSettings
-from albert_tf.tasks.embedding.predictor import Embedder, checked_texts
+from albert_tf.serving.web import ApiError, check_is_json, error_response
 from albert_tf.tasks.predictor import Predictor
-from albert_tf.text.tokenizer import check_words
+from albert_tf.tasks.text_report import TokenCounts
 
-_LONGEST_WORD = 10_000  # characters without white space between them
 _TYPES = {"b": "BOOL", "i": "INT64", "f": "FP64", "U": "BYTES"}  # NumPy's kind -> the protocol's
 
-
-class Batches:
-    """Answers requests together; each is a function, examples for it, and a future of the result."""
-
-    def __init__(self, most_examples: int, limits: LimitSettings, computed: Any):
-        self._most_examples, self._limits, self._computed = most_examples, limits, computed
-        self._queue: asyncio.Queue[tuple] = asyncio.Queue(limits.max_waiting)
-        self._task: asyncio.Task | None = None
-
-    async def answers(self, function: Callable, examples: Sequence) -> list:
-        """What a function of examples returns for these; it may get those of other requests, too."""
-        self._task = self._task or asyncio.create_task(self._run())
-        result = asyncio.get_running_loop().create_future()
-        try:
-            self._queue.put_nowait((function, examples, result))
-            async with asyncio.timeout(self._limits.answer_seconds):
-                return await result
-        except (asyncio.QueueFull, TimeoutError):
-            raise HTTPException(503, "the server is busy; try again later") from None
-
-    async def _run(self) -> None:
-        left: tuple = ()
-        while True:
-            function, *request = left or await self._queue.get()
-            batch, left, room = [request], (), self._most_examples - len(request[0])
-            await asyncio.sleep(self._limits.batch_wait_ms / 1000)
-            while not left and not self._queue.empty():
-                other, *request = self._queue.get_nowait()
-                room -= len(request[0])
-                if room >= 0 and other == function:
-                    batch.append(request)
-                else:
-                    left = (other, *request)
-            await self._answer(function, [request for request in batch if not request[1].done()])
-
-    async def _answer(self, function: Callable, batch: list) -> None:
-        self._computed.inc()
-        every = [example for examples, _ in batch for example in examples]
-        try:
-            answers = iter(await asyncio.to_thread(function, every) if every else ())
-        except Exception as error:
-            for request in batch if len(batch) > 1 else ():  # one of them causes the error
-                await self._answer(function, [request])
-            if len(batch) == 1 and not batch[0][1].done():
-                batch[0][1].set_exception(error)
-            return
-        for examples, result in batch:
-            rows = list(itertools.islice(answers, len(examples)))
-            if not result.done():
-                result.set_result(rows)
+Answer = Callable[
+    [dict[str, Any]], Coroutine[Any, Any, dict[str, Any]]
+]  # to the JSON object of a request
 
 
 class Routes:
     """The answers to requests; `app` is the server as an ASGI application."""
 
     def __init__(self, predictor: Predictor, name: str, limits: LimitSettings):
-        self._predictor, self._name, self._limits = predictor, name, limits
-        metrics: dict[str, Any] = {"registry": prometheus.CollectorRegistry()}
-        self._seconds = prometheus.Histogram("albert_tf_request_seconds", "Time", **metrics)
-        self._errors = prometheus.Counter("albert_tf_errors", "Errors", ["status"], **metrics)
-        computed = prometheus.Counter("albert_tf_batches", "Batches", **metrics)
+        self._predictor = predictor
+        self._name = name
+        self._limits = limits
+        self._metrics = prometheus.CollectorRegistry()
+        self._seconds = prometheus.Histogram(
+            "albert_tf_request_seconds", "Time", registry=self._metrics
+        )
+        self._errors = self._counter("albert_tf_errors", "Errors", ["status"])
+        self._tokens = self._counter("albert_tf_tokens", "Tokens of texts")
+        self._unknown_tokens = self._counter(
+            "albert_tf_unknown_tokens", "Tokens that the vocabulary does not know"
+        )
+        self._counted = TokenCounts()
+        self._warned: set[str] = set()  # kinds of serious remarks
+        computed = self._counter("albert_tf_batches", "Batches")
         self._batches = Batches(predictor.batch_size, limits, computed)
+        self._openai = OpenAIRoutes(predictor, name, limits, self._batches)
+        errors = (UserError, HTTPException, ClientDisconnect, Exception)
+        self.app = Starlette(
+            routes=self._routes(), exception_handlers=dict.fromkeys(errors, self._error)
+        )
+
+    def _counter(self, name: str, help: str, labels: Sequence[str] = ()) -> prometheus.Counter:
+        return prometheus.Counter(name, help, labels, registry=self._metrics)
+
+    def _routes(self) -> list[Route]:
+        name = self._name
         state = {"name": name, "ready": True, "model_version_status": [{"state": "AVAILABLE"}]}
-        states = [f"/v1/models/{name}", f"/v2/models/{name}/ready"]
-        states += ["/v2/health/ready", "/v2/health/live"]
-        gets: dict[str, Callable] = {"/": self._page}
-        gets[f"/v2/models/{name}"] = lambda _: JSONResponse({"name": name, **metadata(predictor)})
-        gets |= dict.fromkeys(states, lambda _: JSONResponse(state))
-        gets["/metrics"] = lambda _: PlainTextResponse(prometheus.generate_latest(**metrics))
-        posts = {f"/v1/models/{name}:predict": self._predict, "/v1/embeddings": self._embed}
-        posts[f"/v2/models/{name}/infer"] = self._infer
-        routes = [Route(*get) for get in gets.items()]
+        about = {"name": name, **metadata(self._predictor)}
+        openai = self._openai
+        gets: dict[str, Callable[[Request], Any]] = {
+            "/": self._page,
+            "/v1/models": lambda _: JSONResponse(openai.models()),
+            f"/v1/models/{name}": lambda _: JSONResponse({**openai.model(), **state}),
+            f"/v2/models/{name}": lambda _: JSONResponse(about),
+            "/metrics": lambda _: PlainTextResponse(prometheus.generate_latest(self._metrics)),
+        }
+        for path in (f"/v2/models/{name}/ready", "/v2/health/ready", "/v2/health/live"):
+            gets[path] = lambda _: JSONResponse(state)
+        posts: dict[str, Answer] = {
+            f"/v1/models/{name}:predict": self._predict,
+            f"/v2/models/{name}/infer": self._infer,
+            "/v1/embeddings": openai.embeddings,
+            "/v1/rerank": openai.rerank,
+            "/rerank": openai.rerank,
+        }
+        routes = [Route(path, answer) for path, answer in gets.items()]
         for path, answer in posts.items():
             routes.append(Route(path, functools.partial(self._post, answer), methods=["POST"]))
-        errors = dict.fromkeys((UserError, HTTPException, ClientDisconnect, Exception), self._error)
-        self.app = Starlette(routes=routes, exception_handlers=errors)
+        return routes
 
-    async def _post(self, answer: Callable, request: Request) -> Response:
+    async def _post(self, answer: Answer, request: Request) -> Response:
+        check_is_json(request.headers)
         with self._seconds.time():
-            return JSONResponse(await answer(await self._read(request)))
+            asked = await self._read(request)
+            answered = await _unless_client_leaves(request, answer(asked))
+        self._report_texts()
+        return JSONResponse(answered)
 
     async def _read(self, request: Request) -> dict[str, Any]:
-        content, most = bytearray(), self._limits.max_request_bytes
+        content = bytearray()
+        most = self._limits.max_request_bytes
         async for part in request.stream():
             content += part
             if len(content) > most:
-                raise HTTPException(413, f"expected at most {most:,} bytes")
+                raise ApiError(413, f"expected at most {most:,} bytes (--max_request_bytes)")
         asked = files.parse_json(bytes(content), "request")
+        most = self._limits.max_text_characters
         values: list[Any] = [asked]
         while values:
-            match values.pop():
-                case str() as text:
-                    check_words(text, _LONGEST_WORD)
-                case dict() | list() as several:
-                    values += several.values() if isinstance(several, dict) else several
+            value = values.pop()
+            if isinstance(value, str) and len(value) > most:
+                reason = f"expected texts of at most {most:,} characters (--max_text_characters)"
+                raise ApiError(413, f"{reason}, got {len(value):,}")
+            if isinstance(value, dict):
+                values += value.values()
+            if isinstance(value, list):
+                values += value
         return asked
 
-    async def _error(self, _request: Request, error: Any) -> Response:
+    def _report_texts(self) -> None:
+        """Counts the tokens since the last request, and says once if many are unknown, or most texts are cut."""
+        now = dataclasses.replace(self._predictor.report.tokens)
+        new = now.since(self._counted)
+        self._tokens.inc(new.tokens)
+        self._unknown_tokens.inc(new.unknown)
+        self._counted = now
+        for kind, line in self._predictor.serious_remarks().items():
+            if kind not in self._warned:
+                self._warned.add(kind)
+                print(line, file=sys.stderr, flush=True)
+
+    async def _error(self, request: Request, error: Any) -> Response:
         is_known = isinstance(error, UserError | ClientDisconnect)
         status = getattr(error, "status_code", 400 if is_known else 500)
         message = getattr(error, "detail", str(error) if is_known else type(error).__name__)
-        message += f"; the model here is {self._name}" if status == 404 else ""
+        if message == "Not Found":
+            message = f"Not Found; the model here is {self._name}"
         self._errors.labels(status).inc()
-        return JSONResponse({"error": message}, status)
+        return error_response(request.url.path, status, message, error)
 
     async def _page(self, _request: Request) -> Response:
         model = {name: getattr(self._predictor, name) for name in ("prompts", "expects")}
@@ -143,14 +150,14 @@ class Routes:
         page = importlib.resources.files(__package__).joinpath("page.html").read_text("utf-8")
         return HTMLResponse(page.replace("__MODEL__", json.dumps(model).replace("<", "\\u003c")))
 
-    async def _answers(self, items: Any, of_vectors: bool = False) -> list:
-        most, model = self._limits.max_instances, self._predictor
-        if not isinstance(items, list) or not 0 < len(items) <= most:
-            status = 413 if isinstance(items, list) and items else 400
-            raise HTTPException(status, f"expected a list of 1 to {most} texts")
-        if isinstance(model, Embedder) and of_vectors:
-            return await self._batches.answers(model.embed, checked_texts(items))
-        return await self._batches.answers(model.answered, list(map(model.check, items)))
+    async def _answers(self, items: Any) -> list:
+        most = self._limits.max_instances
+        if not isinstance(items, list) or not items:
+            raise ApiError(400, f"expected a list of 1 to {most:,} items, got {shortened(items)}")
+        if len(items) > most:
+            raise ApiError(413, f"expected a list of 1 to {most:,} items, got {len(items):,}")
+        examples = [self._predictor.check(item) for item in items]
+        return await self._batches.answers(self._predictor.answered, examples)
 
     async def _predict(self, asked: dict[str, Any]) -> dict[str, Any]:
         if asked.keys() - {"signature_name"} != {"instances"}:  # that of TF Serving's clients
@@ -161,20 +168,24 @@ class Routes:
         outputs = tensors_of(await self._answers(rows_of(asked.get("inputs"))))
         return {"model_name": self._name, "id": asked.get("id", ""), "outputs": outputs}
 
-    async def _embed(self, asked: dict[str, Any]) -> dict[str, Any]:
-        texts, kind = asked.get("input"), asked.get("encoding_format", "float")
-        if not isinstance(self._predictor, Embedder) or kind not in ("float", "base64"):
-            raise UserError("expected a model that embeds, and encoding_format float or base64")
-        if asked.get("model") not in (None, self._name):
-            raise HTTPException(404, f"model: the only one here is {self._name}")
-        vectors = await self._answers([texts] if isinstance(texts, str) else texts, True)
-        if asked.get("dimensions") not in (None, len(vectors[0])):
-            raise UserError(f"dimensions: the vectors of this model have {len(vectors[0])} numbers")
-        rows = [row.tolist() for row in vectors]
-        if kind == "base64":
-            rows = [base64.b64encode(row.astype("<f4").tobytes()).decode() for row in vectors]
-        data = [{"object": "embedding", "index": i, "embedding": row} for i, row in enumerate(rows)]
-        return {"object": "list", "data": data, "model": self._name}
+
+async def _unless_client_leaves(request: Request, answer: Coroutine) -> Any:
+    """The result of a coroutine, which is cancelled if the client of a request, read in full, leaves before."""
+
+    async def client_leaves() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    answering = asyncio.create_task(answer)
+    leaving = asyncio.create_task(client_leaves())
+    try:
+        await asyncio.wait((answering, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if not answering.done():
+            raise ClientDisconnect
+        return answering.result()
+    finally:
+        answering.cancel()
+        leaving.cancel()
 
 
 def metadata(predictor: Predictor) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import dataclasses
 import importlib.util
 import os
+import re
 from collections.abc import Mapping
 
 from albert_tf.core.settings import Settings, changed, setting
@@ -75,7 +76,44 @@ class LimitSettings(Settings):
     max_waiting: int = setting(
         128, "Maximum number of requests that wait for the model; others get 503.", minimum=1
     )
-    max_request_bytes: int = setting(1 << 20, "Maximum size of a request.", minimum=1)
-    max_instances: int = setting(64, "Maximum number of texts in a request.", minimum=1)
-    answer_seconds: float = setting(30.0, "Maximum time that a request waits.", minimum=0.1)
+    max_request_bytes: int = setting(1 << 23, "Maximum size of a request.", minimum=1)
+    max_instances: int = setting(
+        2048,
+        "Maximum number of texts in a request. The model gets them in batches; between two of them, other requests have"
+        " their turn.",
+        minimum=1,
+    )
+    max_text_characters: int = setting(
+        1_000_000, "Maximum number of characters of a text; longer ones get 413.", minimum=1
+    )
+    answer_seconds: float = setting(
+        30.0, "Maximum time that a request, or a batch of a long one, waits.", minimum=0.1
+    )
     batch_wait_ms: float = setting(1.0, "Time that a request waits for others.", minimum=0)
+    shutdown_seconds: int = setting(
+        10,
+        "Time that requests have to end after SIGTERM or Ctrl-C, half-sent ones too; then they get 503.",
+        minimum=1,
+    )
+    allowed_hosts: str = setting(
+        "",
+        "Host names of this server besides localhost, this machine's and that of --host, separated by commas; requests"
+        " to others get 400. IP addresses are always allowed; *.example.com allows every such name, * any.",
+    )
+    cors_origin: str = setting(
+        "",
+        "Origins of web pages whose scripts may use this server, such as http://localhost:3000, separated by commas; *"
+        " is any. By default, only its own page may.",
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        for origin in self.listed("cors_origin"):
+            if origin != "*" and not re.fullmatch(r"https?://[^/\s]+", origin):
+                expected = "expected scheme and host without a path, such as http://localhost:3000"
+                self.refuse("cors_origin", f"={origin}: {expected}")
+
+    def listed(self, name: str) -> list[str]:
+        """The entries of a setting that commas separate."""
+        entries = [entry.strip() for entry in getattr(self, name).split(",")]
+        return [entry for entry in entries if entry]

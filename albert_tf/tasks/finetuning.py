@@ -70,6 +70,7 @@ class FineTuningTask(Task):
         self.tokenizer = self._load_vocabulary(origin)
         self._read()
         self.model_config = self._resolve_config()
+        self.tokenizer.max_length = self.model_config.max_position_embeddings
         # Weights in proportion to the number of the layer, as in PABEE (arXiv 2006.04152).
         last = self.model_config.num_hidden_layers
         self._numbers = config.layers_with_losses(last)

@@ -5,9 +5,9 @@ JSON can contain. The same functions as in training make the features, so the an
 """
 
 import abc
+import dataclasses
 import functools
 import warnings
-from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn, Protocol, overload
 
@@ -17,7 +17,8 @@ from albert_tf.core.errors import UserError, shortened
 from albert_tf.core.settings import Settings
 from albert_tf.data.feature_table import FeatureTable
 from albert_tf.data.tables import cell, is_missing
-from albert_tf.tasks.sequences import check_segments, cut_report
+from albert_tf.tasks.sequences import check_segments
+from albert_tf.tasks.text_report import WARNING, TextReport, TokenCounts
 from albert_tf.text.tokenizer import Tokenizer
 
 Arrays = dict[str, np.ndarray]
@@ -84,10 +85,9 @@ class Predictor(abc.ABC):
     ):
         self.model, self.tokenizer, self.task_settings = model, tokenizer, task_settings
         self.batch_size, self._untrained, self.compute = batch_size, untrained, compute
-        # Setting -> length -> number of texts.
-        self._uncut_lengths: dict[str, Counter] = defaultdict(Counter)
-        self._num_texts = self._num_empty = 0
-        self._has_warned = False
+        self.report = TextReport()
+        self._has_warned_of_texts = False
+        self._has_warned_of_unknown = False
 
     def __reduce__(self):
         """A copy, or the predictor in another process, is loaded from the same path with the same settings."""
@@ -124,8 +124,9 @@ class Predictor(abc.ABC):
         models: `text` and `masks`, `in_order`, or `embedding`.
 
         The rows of a `pandas.DataFrame` or a `datasets.Dataset` are items, too, and the texts of a `pandas.Series`.
-        Warns once if texts are cut or empty.
+        Warns once if texts are cut or empty, and once if the vocabulary does not know much of them.
         """
+        before = dataclasses.replace(self.report.tokens)
         if hasattr(items, "to_dict") and hasattr(items, "columns"):  # iterating gives its columns
             rows = items.to_dict("records")
             items = [{name: _value(value) for name, value in row.items()} for row in rows]
@@ -141,11 +142,27 @@ class Predictor(abc.ABC):
             except UserError as error:
                 raise UserError(f"item {number}: {error}") from None
         answers = self.answered(examples)
-        remarks = self.remarks()
-        if remarks and not self._has_warned:
-            self._has_warned = True
-            warnings.warn("; ".join(remarks), stacklevel=2)
+        self.warn(before)
         return answers
+
+    def warn(self, before: TokenCounts) -> None:
+        """Warns the caller of a public method of what could not be read, once of each kind.
+
+        Args:
+          before: the counts of tokens when the method began.
+        """
+        warned = []
+        remarks = self._remarks_on_texts()
+        if remarks and not self._has_warned_of_texts:
+            self._has_warned_of_texts = True
+            warned += remarks
+        unknown = self.report.tokens.since(before).warning()
+        if unknown and not self._has_warned_of_unknown:
+            self._has_warned_of_unknown = True
+            warned.append(unknown)
+        if warned:
+            lines = [line.removeprefix(WARNING) for line in warned]
+            warnings.warn("; ".join(lines), stacklevel=3)
 
     def answered(self, examples: Sequence[Any]) -> list[Answer]:
         """The answers to any number of examples."""
@@ -228,27 +245,40 @@ class Predictor(abc.ABC):
 
     def count(self, text: str) -> None:
         """Counts a text, and whether it is empty, for `remarks`."""
-        self._num_texts += 1
-        self._num_empty += not text.strip()
+        self.report.count_text(text)
 
     def unnested(self, frame: Any, source: str) -> Any:
         """The rows of a user's file, one for each text to answer; a task may have files that nest them."""
         return frame
 
     def remarks(self) -> list[str]:
+        """Lines that say what could not be read since the predictor was made: empty, cut, and unknown texts."""
+        unknown = self.report.tokens.warning()
+        return [*self._remarks_on_texts(), *([unknown] if unknown else [])]
+
+    def serious_remarks(self) -> dict[str, str]:
+        """The lines of `remarks` that are warnings, by their kind: "unknown", "cut"."""
+        found = {"unknown": self.report.tokens.warning()}
+        if self.report.most_are_cut(self.task_settings):
+            found["cut"] = next(filter(_is_warning, self._remarks_on_texts()), "")
+        return {kind: line for kind, line in found.items() if line}
+
+    def _remarks_on_texts(self) -> list[str]:
         """Lines that say how many texts were empty, or cut by a setting, since the predictor was made."""
-        empty = f"{self._num_empty:,} of {self._num_texts:,} texts are empty"
-        return [empty] * (self._num_empty > 0) + [
-            cut_report(np.fromiter(lengths.elements(), np.int64), name, self.task_settings[name])
-            for name, lengths in self._uncut_lengths.items()
-            if max(lengths) > self.task_settings[name]
-        ]
+        return self.report.remarks(
+            self.task_settings,
+            self.model.config.max_position_embeddings,
+            may_have_windows=self.may_have_windows(),
+        )
+
+    def may_have_windows(self) -> bool:
+        """Whether --windows, which is off, would read long texts without cutting them."""
+        return False
 
     def outputs(self, table: FeatureTable) -> Arrays:
         """The model's outputs for every example, in the table's order; padded to the longest example."""
         check_segments(table, self.model.config.type_vocab_size)
-        for name, lengths in table.uncut_lengths.items():
-            self._uncut_lengths[name].update(lengths.tolist())
+        self.report.count_table(table, self.tokenizer)
         batches = [*batches_by_length(table.lengths, self.batch_size)]
         features = [functools.partial(table.batch, *one, self.sequence_names) for one in batches]
         parts = [*self.compute.every(features)]
@@ -269,6 +299,10 @@ def _bounded_groups(examples: Sequence[Any], lengths: Sequence[int]) -> Iterator
         room -= cost
     if first < len(examples):
         yield examples[first:]
+
+
+def _is_warning(line: str) -> bool:
+    return line.startswith(WARNING)
 
 
 def without_missing(item: Any) -> Any:

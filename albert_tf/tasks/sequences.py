@@ -14,14 +14,6 @@ from albert_tf.data.feature_table import FeatureTable
 from albert_tf.text.tokenizer import Tokenizer
 
 
-def cut_report(lengths: np.ndarray, name: str, limit: int, texts: str = "texts") -> str:
-    """As in "22 texts, 3 of them (14 %) cut at --max_seq_length=33; 95 % have at most 36 tokens"; at least one text."""
-    cut, total = int(np.sum(lengths > limit)), len(lengths)
-    most = int(np.percentile(lengths, 95, method="inverted_cdf"))
-    share = f"{cut:,} of them ({100 * cut / total:.0f} %)" if cut else "none of them"
-    return f"{total:,} {texts}, {share} cut at --{name}={limit}; 95 % have at most {most:,} tokens"
-
-
 def check_segments(table: FeatureTable, type_vocab_size: int) -> None:
     """Checks that the model has an embedding for the segment of every token."""
     if np.max(table.sequences.get("segment_ids", 0), initial=0) >= type_vocab_size:

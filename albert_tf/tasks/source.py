@@ -2,14 +2,15 @@
 
 import abc
 import dataclasses
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from albert_tf.core.workers import Workers
 from albert_tf.data.feature_table import FeatureTable
-from albert_tf.tasks.sequences import cut_report
 from albert_tf.tasks.settings import FineTuningConfig
+from albert_tf.tasks.text_report import TokenCounts, cut_line
 from albert_tf.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ class Source(abc.ABC):
     # Setting that cuts texts -> what these are called.
     texts: Mapping[str, str] = {"max_seq_length": "texts"}
     is_multi_label: bool = False  # whether an example has any number of labels
+    may_have_windows: bool = False  # whether --windows, which is off, would read long texts whole
+    _has_warned: bool = False
 
     def __init__(self, config: FineTuningConfig):
         self.config = config
@@ -64,24 +67,40 @@ class Source(abc.ABC):
         return [*self.sequence_names, *(self.label_columns if split != "predict" else ())]
 
     def features(self, split: str, items: Sequence[Any], tokenizer: Tokenizer) -> FeatureTable:
-        """The features of items; prints how long that took and how many texts are cut."""
+        """The features of items; prints how long that took, how many texts are cut, and what is unknown."""
         function, settings = self.featuriser(tokenizer)
         started = time.monotonic()
         table = make_features(function, settings, items)
         description, seconds = f"{self.task_name} {split}", time.monotonic() - started
         print(f"features of {description}: {len(table):,} examples made in {seconds:.1f} s")
-        for line in self.length_report(table):
+        for line in self.length_report(table, tokenizer.max_length):
             print(f"lengths of {description}: {line}", flush=True)
+        counts = TokenCounts()
+        counts.add(table.sequences["input_ids"], tokenizer)
+        warning = counts.warning()
+        if warning and not self._has_warned:
+            self._has_warned = True
+            print(f"{description}: {warning}", file=sys.stderr, flush=True)
         return table
 
-    def length_report(self, table: FeatureTable) -> list[str]:
-        """Lines that say how many texts are cut; limits other than --max_seq_length are omitted if they cut none."""
-        return [
-            cut_report(lengths, name, limit, self.texts.get(name, "texts"))
-            for name, lengths in table.uncut_lengths.items()
-            for limit in [getattr(self.config, name)]
-            if len(lengths) and (name == "max_seq_length" or lengths.max() > limit)
-        ]
+    def length_report(self, table: FeatureTable, model_limit: int | None = None) -> list[str]:
+        """Lines that say how many texts are cut; limits other than --max_seq_length are omitted if they cut none.
+
+        Args:
+          model_limit: the most tokens that the model can read; None if it is not known.
+        """
+        lines = []
+        for name, lengths in table.uncut_lengths.items():
+            limit = getattr(self.config, name)
+            if not len(lengths) or (name != "max_seq_length" and lengths.max() <= limit):
+                continue
+            texts = self.texts.get(name, "texts")
+            has_windows = self.may_have_windows
+            line = cut_line(
+                lengths, name, limit, model_limit, texts=texts, may_have_windows=has_windows
+            )
+            lines.append(line)
+        return lines
 
 
 def make_features(

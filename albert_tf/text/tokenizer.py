@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 import numpy as np
 import sentencepiece
 
-from albert_tf.core.errors import UserError, first_line, shortened
+from albert_tf.core.errors import UserError, first_line
 from albert_tf.core.files import AnyPath, parse_json, read_bytes, write_files
 from albert_tf.text import added_tokens, wordpiece
 from albert_tf.text.sequences import Texts, model_inputs
@@ -29,6 +29,7 @@ from albert_tf.text.visible import visible_token_spans
 MARKER = "▁"  # U+2581: SentencePiece writes it for the space before a word
 WORD_START_RULES = ("original", "marker")
 _PARTS = re.compile(r"\s+|\S")  # \s is what str.split() splits at
+_LONGEST_RUN = 1000  # characters of an unknown token that are encoded
 _NOT_ASCII = re.compile("[^\x00-\x7f]+")
 # Half a character: JSON can contain it, UTF-8 cannot encode it.
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
@@ -58,18 +59,6 @@ def check_text(text: str) -> None:
     if not isinstance(text, str):
         hint = "; decode bytes as UTF-8 first" if isinstance(text, bytes) else ""
         raise TypeError(f"text must be str, got {type(text).__name__}{hint}")
-
-
-def check_words(text: str, most: int) -> None:
-    """Raises a UserError for a text with more than `most` characters without white space between them.
-
-    If a vocabulary does not know them, the time of SentencePiece grows with the square of their number.
-    """
-    for word in text.split():
-        # Compatibility forms of a character have up to 18 characters.
-        if len(word) * 18 > most and len(unicodedata.normalize("NFKD", word[: most + 1])) > most:
-            reason = f"without white space; expected at most {most:,}"
-            raise UserError(f"{shortened(word)} has {len(word):,} characters {reason}")
 
 
 def clean_with_origins(
@@ -426,6 +415,7 @@ class SentencePieceTokenizer(Tokenizer):
         self._find_special_ids("<pad>", source)
         marker_id = self.token_to_id(MARKER)
         self._space_id = None if marker_id == self.unk_id else marker_id
+        self._unknown_characters: dict[str, bool] = {}  # those that were looked up
 
         # What the digit-comma rule puts in place of a token of the vocabulary depends on that token only.
         self._replacements = {
@@ -465,6 +455,7 @@ class SentencePieceTokenizer(Tokenizer):
         return [self._replacements.get(id, [id]) for id in range(self.vocab_size)]
 
     def _encode_cleaned(self, texts: list[str]) -> list[list[int]]:
+        texts = ["".join(text[part] for part in self._encoded_parts(text)) for text in texts]
         all_ids = self._processor.encode(texts, num_threads=1)
         replacements = self._replacements
         for row, ids in enumerate(all_ids):
@@ -477,6 +468,9 @@ class SentencePieceTokenizer(Tokenizer):
 
     def _encode_part(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         cleaned, origins = clean_with_origins(text, **self.cleaning)
+        parts = self._encoded_parts(cleaned)
+        cleaned = "".join(cleaned[part] for part in parts)
+        origins = [origin for part in parts for origin in origins[part]]
         ids: list[int] = []
         spans: list[tuple[int, int]] = []
         after = (len(text), len(text))  # the span of the token that follows
@@ -495,6 +489,53 @@ class SentencePieceTokenizer(Tokenizer):
                 spans.append(after if length else (after[0], after[0]))
                 end = first
         return ids[::-1], spans[::-1]
+
+    def _encoded_parts(self, cleaned: str) -> list[slice]:
+        """The parts of a text that are encoded: all but the middle of long runs of unknown characters.
+
+        Such a run is one unknown token, however long it is, for which SentencePiece takes a time that grows with the
+        square of the length: 13 seconds for 200,000 characters.
+        """
+        if len(cleaned) <= _LONGEST_RUN:
+            return [slice(None)]
+        runs = self._unknown_run.finditer(cleaned)
+        if max((len(run[0]) for run in runs), default=0) <= _LONGEST_RUN:
+            return [slice(None)]
+        parts = []
+        start = position = 0
+        for is_unknown, characters in itertools.groupby(cleaned, self._is_unknown):
+            run = "".join(characters)
+            if is_unknown and len(run) > _LONGEST_RUN and self._stays_unknown(run):
+                half = _LONGEST_RUN // 2
+                parts.append(slice(start, position + half))
+                start = position + len(run) - half
+            position += len(run)
+        return [*parts, slice(start, None)]
+
+    @functools.cached_property
+    def _known_characters(self) -> set[str]:
+        """All characters of tokens, and the blank."""
+        return {" ", *"".join(self.vocabulary())}
+
+    @functools.cached_property
+    def _unknown_run(self) -> re.Pattern:
+        """A run of characters that are in no token; SentencePiece may still know other forms of them."""
+        known = re.escape("".join(self._known_characters))
+        return re.compile(f"[^{known}]+")
+
+    def _is_unknown(self, character: str) -> bool:
+        """Whether a character is in no token, also after the normalization that SentencePiece does."""
+        if character not in self._unknown_characters:
+            is_known = character in self._known_characters
+            ids = () if is_known else self._processor.encode(character)
+            self._unknown_characters[character] = self.unk_id in ids
+        return self._unknown_characters[character]
+
+    def _stays_unknown(self, run: str) -> bool:
+        """Whether no token knows what a run of unknown characters composes, as parts of Korean syllables do."""
+        return not any(
+            char in self._known_characters for char in unicodedata.normalize("NFKC", run)
+        )
 
     def _decode(self, ids: list[int]) -> str:
         return self._processor.decode(ids)

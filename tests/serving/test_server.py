@@ -1,33 +1,41 @@
 """The server: routes, joined requests, limits, the page, the command."""
 
+import asyncio
 import base64
 import concurrent.futures
 import contextlib
 import json
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 
 import numpy as np
 import pytest
-import uvicorn
+from starlette.responses import PlainTextResponse
 
 from albert_tf import UserError, load_predictor, serve
+from albert_tf.serving import web
 from albert_tf.serving.server import Routes
 from albert_tf.serving.settings import LimitSettings
+from albert_tf.tasks.text_report import TextReport
 from tests.helpers import ROOT
-from tests.serving.conftest import items_of
+from tests.serving.conftest import LENGTH, items_of, random_texts
+
+ERROR_KEYS = {"message", "type", "param", "code"}
 
 
 @contextlib.contextmanager
 def serving(predictor, **limits):
     """The address of a server."""
-    app = Routes(predictor, "tiny", LimitSettings(**limits)).app
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="critical"))
+    settings = LimitSettings(**limits)
+    server = web.server(Routes(predictor, "tiny", settings).app, settings)
+    server.config.port = 0
     thread = threading.Thread(target=server.run)
     thread.start()
     while not server.started:
@@ -48,13 +56,19 @@ def running(predictor, **limits):
 
 
 def ask(url: str, content=None):
-    data = json.dumps(content).encode() if isinstance(content, dict) else content
-    try:
-        with urllib.request.urlopen(urllib.request.Request(url, data)) as response:
-            body, status = response.read().decode(), response.status
-    except urllib.error.HTTPError as error:
-        body, status = error.read().decode(), error.code
+    status, body, _ = request(url, content)
     return status, json.loads(body) if body.startswith("{") else body
+
+
+def request(url: str, content=None, method=None, **headers):
+    """Status, body and headers of an answer."""
+    data = json.dumps(content).encode() if isinstance(content, dict) else content
+    asked = urllib.request.Request(url, data, headers, method=method)
+    try:
+        with urllib.request.urlopen(asked) as response:
+            return response.status, response.read().decode(), dict(response.headers)
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode(), dict(error.headers)
 
 
 class Echo:
@@ -64,6 +78,12 @@ class Echo:
 
     def __init__(self, seconds: float = 0.0):
         self.seconds, self.sizes = seconds, []
+        self.may_answer = threading.Event()
+        self.may_answer.set()
+        self.report = TextReport()
+
+    def serious_remarks(self):
+        return {}
 
     def check(self, item):
         if not isinstance(item, str):
@@ -72,6 +92,7 @@ class Echo:
 
     def answered(self, examples):
         time.sleep(self.seconds)
+        assert self.may_answer.wait(timeout=20)
         self.sizes.append(len(examples))
         if "wrong" in examples:
             raise UserError("it is wrong")
@@ -177,10 +198,13 @@ def test_embeddings_are_those_of_the_predictor(send, predictor):
     vector = np.frombuffer(base64.b64decode(answer["data"][0]["embedding"]), "<f4")
     np.testing.assert_allclose(vector, expected[0], atol=1e-6)
     status, answer = send("/v1/embeddings", {"input": texts, "dimensions": 9})
-    assert (status, answer["error"]) == (
-        400,
-        "dimensions: the vectors of this model have 20 numbers",
-    )
+    assert status == 400
+    assert answer["error"] == {
+        "message": "dimensions: the vectors of this model have 20 numbers",
+        "type": "invalid_request_error",
+        "param": "dimensions",
+        "code": None,
+    }
 
 
 def test_states_and_metrics(send):
@@ -210,15 +234,17 @@ def test_the_page_has_the_model_and_asks_nobody_else(send):
         ("/v1/models/tiny:predict", b"{", 400, "not usable as JSON"),
         ("/v1/models/tiny:predict", b"[" * 50_000, 400, "not usable as JSON"),
         ("/v1/models/tiny:predict", {"text": "a"}, 400, 'expected "instances"'),
-        ("/v1/models/tiny:predict", {"instances": []}, 400, "expected a list of 1 to 64"),
-        ("/v1/models/tiny:predict", {"instances": ["a"] * 65}, 413, "expected a list of 1 to 64"),
+        ("/v1/models/tiny:predict", {"instances": []}, 400, "expected a list of 1 to 2,048"),
+        (
+            "/v1/models/tiny:predict",
+            {"instances": [""] * 2049},
+            413,
+            "of 1 to 2,048 items, got 2,049",
+        ),
         ("/v1/models/tiny:predict", {"instances": ["a", 7]}, 400, "expected a text"),
-        ("/v1/models/tiny:predict", {"instances": ["a" * 20_000]}, 400, "without white space"),
-        ("/v1/models/tiny:predict", b" " * 1_100_000, 413, "expected at most 1,048,576 bytes"),
-        ("/v1/embeddings", {"input": 7}, 400, "expected a list"),
-        ("/v1/embeddings", {"input": "a", "encoding_format": "x"}, 400, "float or base64"),
-        ("/v1/embeddings", {"input": "a", "model": "other"}, 404, "the only one here is tiny"),
+        ("/v1/models/tiny:predict", {"instances": ["a" * 1_000_001]}, 413, "got 1,000,001"),
         ("/v1/models/other:predict", {}, 404, "Not Found; the model here is tiny"),
+        ("/v2/models/other/infer", {}, 404, "Not Found; the model here is tiny"),
         ("/", {}, 405, "Method Not Allowed"),
     ],
     ids=lambda value: str(value)[:30],
@@ -229,9 +255,298 @@ def test_wrong_requests_get_one_line(send, path, content, status, message):
     assert len(answer["error"]) < 300
 
 
+@pytest.mark.parametrize(
+    "path, content, status, message, param, code",
+    [
+        ("/v1/embeddings", b"{", 400, "not usable as JSON", None, None),
+        ("/v1/embeddings", {"input": 7}, 400, "expected a text, or a list", "input", None),
+        ("/v1/embeddings", {"input": []}, 400, "expected a text, or a list", "input", None),
+        ("/v1/embeddings", {"input": [7.5]}, 400, "expected texts, got 7.5", "input", None),
+        ("/v1/embeddings", {"input": [15339, 1917]}, 400, "from [CLS] (", "input", None),
+        ("/v1/embeddings", {"input": [[]]}, 400, "check_embedding_ctx_length", "input", None),
+        (
+            "/v1/embeddings",
+            {"input": "a", "encoding_format": "x"},
+            400,
+            "float or base64",
+            ...,
+            None,
+        ),
+        ("/v1/embeddings", {"input": "a", "model": "x"}, 404, "model here is tiny", ..., ...),
+        ("/v1/embeddings", None, 405, "Method Not Allowed", None, None),
+        ("/v1/models/other", None, 404, "Not Found; the model here is tiny", None, None),
+        ("/v1/chat/completions", {}, 404, "Not Found; the model here is tiny", None, None),
+        ("/v1/rerank", {"documents": ["a"]}, 400, "query must be a text", "query", None),
+        ("/rerank", {"query": "a"}, 400, "documents: expected", "documents", None),
+        ("/rerank", {"query": "a", "documents": ["b", 7]}, 400, "document 1: expected", ..., None),
+        ("/rerank", {"query": "a", "documents": ["b"], "top_n": 0}, 400, "above 0", "top_n", None),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_errors_of_openais_routes_are_objects(send, path, content, status, message, param, code):
+    found, answer = send(path, content)
+    error = answer["error"]
+    assert found == status and message in error["message"] and "\n" not in error["message"]
+    assert error["message"].count("tiny") <= 1  # nothing is said twice
+    assert error["type"] == "invalid_request_error" and error.keys() == ERROR_KEYS
+    assert param is ... or error["param"] == param
+    assert code is ... or error["code"] == code
+
+
+def test_the_list_of_models_is_openais_beside_that_of_tensorflow_serving(send):
+    _, models = send("/v1/models")
+    (model,) = models["data"]
+    assert models["object"] == "list" and model["id"] == "tiny" and model["object"] == "model"
+    assert type(model["created"]) is int and model["owned_by"]
+    _, state = send("/v1/models/tiny")
+    assert state.items() >= model.items()
+    assert state["model_version_status"] == [{"state": "AVAILABLE"}]
+
+
+def test_usage_counts_the_tokens_that_the_model_reads(send, predictor):
+    texts = ["the cat", "", "the cat sat " * 50]
+    lengths = [min(LENGTH, len(predictor.tokenizer.encode(text)) + 2) for text in texts]
+    assert lengths[1:] == [2, LENGTH]
+    _, answer = send("/v1/embeddings", {"input": texts})
+    assert answer["usage"] == {"prompt_tokens": sum(lengths), "total_tokens": sum(lengths)}
+
+
+def test_token_ids_of_the_model_have_the_vector_of_their_text(send, predictor):
+    tokenizer = predictor.tokenizer
+    text = "the cat sat on a mat"
+    ids = [tokenizer.cls_id, *tokenizer.encode(text), tokenizer.sep_id]
+    long = [tokenizer.cls_id, *tokenizer.encode(text * 9), tokenizer.sep_id]
+    _, expected = send("/v1/embeddings", {"input": [text, text * 9]})
+    for given in ([ids, long], ids):
+        _, answer = send("/v1/embeddings", {"input": given})
+        for entry, other in zip(answer["data"], expected["data"], strict=False):
+            np.testing.assert_allclose(entry["embedding"], other["embedding"], atol=1e-6)
+    assert len(answer["data"]) == 1 and answer["usage"]["prompt_tokens"] == len(ids)
+
+
+def test_a_long_text_without_blanks_is_cut_as_any_other(send, predictor):
+    texts = ["\u6771" * 12_000, "the" * 4_000, "the cat " * 7_500]
+    status, answer = send("/v1/embeddings", {"input": texts})
+    assert status == 200
+    found = [entry["embedding"] for entry in answer["data"]]
+    np.testing.assert_allclose(found, predictor.embed(texts), atol=1e-6)
+
+
+@pytest.mark.parametrize("path", ["/v1/rerank", "/rerank"])
+@pytest.mark.parametrize("kind", ["embedder", "score"])
+def test_documents_are_ranked_as_in_python(sources, kind, path):
+    predictor = load_predictor(sources(kind))
+    texts = [text or "a" for text in random_texts(4, 40)]  # more than a batch
+    expected = predictor.rank("the old house", texts)
+    content = {"query": "the old house", "documents": [texts[0], *({"text": t} for t in texts[1:])]}
+    with running(predictor) as send:
+        status, answer = send(path, content)
+        _, best = send(path, {**content, "top_n": 3, "return_documents": True})
+    assert status == 200 and answer["usage"]["total_tokens"] > 80
+    assert [one.keys() for one in answer["results"]] == [{"index", "relevance_score"}] * 40
+    scores = [one["relevance_score"] for one in answer["results"]]
+    np.testing.assert_allclose(scores, [one["score"] for one in expected], atol=1e-6)
+    for entry, other in zip(best["results"], expected[:3], strict=True):
+        assert entry["document"] == {"text": texts[entry["index"]]}
+        assert entry["relevance_score"] == pytest.approx(other["score"], abs=1e-6)
+
+
+def test_a_model_that_cannot_rank_says_so(sources):
+    content = {"query": "the cat", "documents": ["a dog"]}
+    for kind, reason in (("tags", "expected a model that ranks"), ("pairs", "not 3")):
+        with running(load_predictor(sources(kind))) as send:
+            status, answer = send("/v1/rerank", content)
+        assert status == 400 and reason in answer["error"]["message"]
+
+
+def test_a_long_request_is_divided_and_lets_others_in():
+    model = Echo(0.1)
+    with running(model) as send, concurrent.futures.ThreadPoolExecutor(2) as pool:
+        many = [str(number) for number in range(83)]
+        long = pool.submit(predictions, send, *many)
+        time.sleep(0.25)
+        assert predictions(send, "short") == (200, {"predictions": [{"text": "short"}]})
+        assert not long.done()
+        assert long.result() == (200, {"predictions": [{"text": text} for text in many]})
+    assert max(model.sizes) == 8 and sum(model.sizes) == 84
+
+
+def connected(url: str) -> socket.socket:
+    """A connection to the server at an address."""
+    parts = urllib.parse.urlsplit(url)
+    return socket.create_connection((parts.hostname, parts.port), timeout=20)
+
+
+def received(connection: socket.socket) -> str:
+    """What a server sends until it ends a connection, which is then closed."""
+    with connection, connection.makefile("rb") as file:
+        return file.read().decode()
+
+
+def sent(url: str, text: str, length: int | None = None) -> socket.socket:
+    """A connection on which a request with a text was sent; a larger `length` leaves it half-sent."""
+    body = json.dumps({"instances": [text]})
+    head = "POST /v1/models/tiny:predict HTTP/1.1\r\nHost: localhost\r\n"
+    head += f"Content-Type: application/json\r\nContent-Length: {length or len(body)}\r\n\r\n"
+    connection = connected(url)
+    connection.sendall((head + body).encode())
+    return connection
+
+
+def test_requests_whose_clients_have_left_are_not_computed():
+    model = Echo()
+    model.may_answer.clear()
+    with serving(model, max_waiting=4) as url:
+        first = sent(url, "first")
+        for number in range(3):  # more in all than may wait
+            time.sleep(0.3)
+            gone = [sent(url, f"gone {number}") for _ in range(4)]
+            time.sleep(0.3)
+            for connection in gone:
+                connection.close()
+        time.sleep(0.3)
+        last = sent(url, "last")
+        time.sleep(0.3)
+        model.may_answer.set()
+        assert last.recv(10_000).startswith(b"HTTP/1.1 200")
+        first.close()
+        last.close()
+    assert model.sizes == [1, 1]
+
+
+def test_a_half_sent_request_does_not_hold_up_the_end():
+    started = time.monotonic()
+    with serving(Echo(), shutdown_seconds=1) as url:
+        waiting = sent(url, "half", length=1000)
+        time.sleep(0.1)
+    assert time.monotonic() - started < 15
+    answer = received(waiting)
+    assert answer.startswith("HTTP/1.1 503") and '{"error":"the server ends' in answer
+
+
+def test_a_limit_of_one_connection_serves_one():
+    with serving(Echo(), max_connections=1) as url:
+        first = sent(url, "a")
+        assert first.recv(10_000).startswith(b"HTTP/1.1 200")
+        for path, error in (("/metrics", str), ("/v1/embeddings", dict)):
+            status, answer = ask(url + path)
+            assert status == 503 and isinstance(answer["error"], error)
+        first.close()
+        time.sleep(0.1)
+        assert ask(url + "/v2/health/live")[0] == 200
+
+
+def test_malformed_http_gets_json():
+    with serving(Echo()) as url:
+        connection = connected(url)
+        connection.sendall(b"nothing of HTTP\r\n\r\n")
+        head, _, body = received(connection).partition("\r\n\r\n")
+    assert head.startswith("HTTP/1.1 400") and "application/json" in head
+    assert json.loads(body) == {"error": "Invalid HTTP request received."}
+
+
+@pytest.mark.parametrize(
+    "host, status",
+    [
+        ("localhost:8501", 200),
+        ("LOCALHOST.", 200),
+        ("127.0.0.1", 200),
+        ("[::1]:8501", 200),
+        ("192.168.0.7:8501", 200),  # an address is no name that another site can lead here
+        ("models.example.com", 200),
+        ("evil.example.org", 400),
+        ("localhost.evil.example.org", 400),
+        ("127.0.0.1.evil.example.org:8501", 400),
+    ],
+)
+def test_only_the_servers_own_host_names_are_answered(host, status):
+    app = web.server(ok, LimitSettings(allowed_hosts="a, *.Example.com"), "0.0.0.0").config.app
+    messages = []
+
+    async def send(message):
+        messages.append(message)
+
+    scope = {"type": "http", "path": "/v1/models", "headers": [(b"host", host.encode())]}
+    asyncio.run(app(scope, None, send))
+    assert messages[0]["status"] == status
+    if status == 400:
+        message = json.loads(messages[1]["body"])["error"]["message"]
+        assert "--allowed_hosts" in message and repr(host.partition(":")[0]) in message
+
+
+async def ok(scope, receive, send):
+    await PlainTextResponse("ok")(scope, receive, send)
+
+
+PAGE = {"Origin": "http://localhost:3000"}
+
+
+@pytest.mark.parametrize(
+    "headers, status",
+    [
+        ({"Content-Type": "application/json"}, 200),
+        ({"Content-Type": "application/json; charset=utf-8", **PAGE}, 200),  # needs a preflight
+        ({"Content-Type": "application/x-www-form-urlencoded"}, 200),  # of `curl -d`
+        ({"Content-Type": "application/x-www-form-urlencoded", **PAGE}, 415),
+        ({"Content-Type": "application/x-www-form-urlencoded", "Sec-Fetch-Site": "none"}, 415),
+        ({"Content-Type": "text/plain"}, 415),
+        ({"Content-Type": "multipart/form-data; boundary=x"}, 415),
+    ],
+    ids=str,
+)
+def test_what_a_page_can_send_without_asking_is_rejected(headers, status):
+    model = Echo()
+    content = {"instances": ["a"]}
+    with serving(model) as url:
+        found, body, _ = request(f"{url}/v1/models/tiny:predict", content, **headers)
+    assert found == status and len(model.sizes) == (status == 200)
+    assert status == 200 or "Content-Type: application/json" in json.loads(body)["error"]
+
+
+def test_pages_of_other_origins_are_answered_only_where_that_is_asked_for():
+    asks = {"Access-Control-Request-Method": "POST", **PAGE}
+    asks["Access-Control-Request-Headers"] = "content-type, authorization"
+    with serving(Echo()) as url:
+        status, body, headers = request(f"{url}/v1/embeddings", method="OPTIONS", **asks)
+        assert status == 405 and "error" in json.loads(body)
+        assert "access-control-allow-origin" not in headers
+    with serving(Echo(), cors_origin=f"https://a.example, {PAGE['Origin']}") as url:
+        status, _, headers = request(f"{url}/v1/embeddings", method="OPTIONS", **asks)
+        assert status == 200
+        assert headers["access-control-allow-origin"] == PAGE["Origin"]
+        assert "authorization" in headers["access-control-allow-headers"].lower()
+        status, _, headers = request(f"{url}/v1/embeddings", b"{", **PAGE)  # errors, too
+        assert status == 415 and headers["access-control-allow-origin"] == PAGE["Origin"]
+        other = {**asks, "Origin": "http://evil.example"}
+        status, body, headers = request(f"{url}/v1/embeddings", method="OPTIONS", **other)
+        assert status == 400 and "error" in json.loads(body)
+        assert "access-control-allow-origin" not in headers
+    with pytest.raises(UserError, match="--cors_origin=http://a/: expected scheme and host"):
+        LimitSettings(cors_origin="http://a/")
+
+
+def test_texts_that_the_vocabulary_does_not_know_are_counted_and_said_once(sources, capfd):
+    with running(load_predictor(sources("embedder"))) as send:
+        assert send("/v1/embeddings", {"input": ["the cat"]})[0] == 200
+        assert "warning" not in capfd.readouterr().err
+        for _ in range(3):
+            assert send("/v1/embeddings", {"input": ["\u6771\u4eac \u5927\u5b66"] * 5})[0] == 200
+        _, metrics = send("/metrics")
+        error = capfd.readouterr().err
+        assert error.count("warning") == 1 and "docs/other_languages.md" in error
+        for _ in range(2):
+            assert send("/v1/embeddings", {"input": ["the cat " * 50] * 40})[0] == 200
+        error = capfd.readouterr().err
+        assert error.count("warning") == 1 and f"model's limit of {LENGTH} tokens" in error
+    counts = dict(line.rsplit(" ", 1) for line in metrics.splitlines() if not line.startswith("#"))
+    unknown, tokens = counts["albert_tf_unknown_tokens_total"], counts["albert_tf_tokens_total"]
+    assert float(unknown) == 30 and float(tokens) > 60
+
+
 def test_a_model_without_vectors_says_so():
     with running(Echo()) as send:
-        assert send("/v1/embeddings", {"input": "a"})[0] == 400
+        status, answer = send("/v1/embeddings", {"input": "a"})
+        assert status == 400 and "has no vectors" in answer["error"]["message"]
 
 
 def predictions(send, *texts):
@@ -285,6 +600,20 @@ def test_the_command_serves_the_newest_version_until_it_is_ended(exported):
         finally:
             process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=30) == 128 + signal.SIGTERM
+
+
+def test_only_folders_of_ascii_digits_are_versions(tmp_path):
+    versions = tmp_path / "export"
+    for name in ("9", "10", "\u00b2", "\u0663", "1a"):
+        (versions / name).mkdir(parents=True)
+    (versions / "2024").write_text("a note")
+    assert serve.version_of(str(versions)) == str(versions / "10")
+    model = tmp_path / "model"
+    (model / "2024").mkdir(parents=True)  # such as a user's notes
+    assert serve.version_of(str(model)) == str(model / "2024")
+    (model / "config.json").write_text("{}")
+    assert serve.version_of(str(model)) == str(model)
+    assert serve.version_of("hf:albert/albert-base-v2") == "hf:albert/albert-base-v2"
 
 
 def test_without_its_packages_the_command_names_the_extra(monkeypatch):

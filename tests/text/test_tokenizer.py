@@ -59,6 +59,21 @@ def visible(model_file, text, lower):
     return normalized.replace("▁", "")
 
 
+def test_long_runs_of_unknown_characters_are_one_token_as_in_sentencepiece(
+    model_file, tokenizer, monkeypatch
+):
+    text = (
+        "東" * 1400 + " a cat 1," + "京都" * 700 + "1," + "한국어" * 400 + "ﬁn" + "😀" * 1001 + "。"
+    )
+    ids, spans = tokenizer.encode_with_offsets(text)
+    expected = referee_encode(model_file, text, tokenizer.do_lower_case)
+    is_equal = ids == tokenizer.encode(text) == expected
+    assert is_equal  # a comparison of the lists would print them
+    monkeypatch.setattr("albert_tf.text.tokenizer._LONGEST_RUN", 10**9)
+    is_equal = (ids, spans) == tokenizer.encode_with_offsets(text)
+    assert is_equal
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

@@ -104,22 +104,48 @@ class ClassificationPredictor(PairPredictor):
     def num_windowed_characters(self, example):
         return len(example.text_a) if self.task_settings["windows"] else 0
 
+    def may_have_windows(self):
+        return len(self._columns) < 2 and not self.task_settings["windows"]
+
     def rank(self, query: str, texts: Iterable[str], top_k: int | None = None) -> list[Answer]:
         """See `Predictor.rank`: of two labels, the probability of `better_label` is the score."""
+        before = dataclasses.replace(self.report.tokens)
+        answers = self.ranking(query, texts, top_k)
+        self.warn(before)
+        return answers
+
+    def ranking(self, query: str, texts: Iterable[str], top_k: int | None = None) -> list[Answer]:
+        """`rank` without warnings."""
+        self.check_ranks()
+        texts = checked_texts(texts)
+        if not texts:
+            return ranked(np.zeros(0), texts, top_k)
+        pairs = [text_pairs.TextExample("", query, text) for text in texts]
+        scores = np.array([score for score, _ in self.relevance(pairs)], np.float32)
+        return ranked(scores, texts, top_k)
+
+    def check_ranks(self) -> None:
+        """Raises a UserError if the model does not score pairs of query and text."""
         labels = self.model.config.labels
         if len(labels) > 2 or self.model.config.is_multi_label:
             raise UserError(f"rank needs a model with one score or two labels, not {len(labels)}")
         if len(self._columns) == 1:
             raise UserError("rank needs a model of two texts; this one was trained on single texts")
-        column, texts = better_label(labels), checked_texts(texts)
-        if not texts:
-            return ranked(np.zeros(0), texts, top_k)
-        examples = [text_pairs.TextExample("", query, text) for text in texts]
-        logits_BC = self.outputs(self.table(examples))["logits"]
-        scores_B = logits_BC[:, 0] if len(labels) == 1 else softmax(logits_BC, axis=-1)[:, column]
+        better_label(labels)
+
+    def relevance(self, pairs: Sequence[text_pairs.TextExample]) -> list[tuple[float, int]]:
+        """The score that ranks each pair of query and text, and the number of its tokens that the model reads."""
+        table = self.table(pairs)
+        labels = self.model.config.labels
+        logits_BC = self.outputs(table)["logits"]
+        scores_B = logits_BC[:, 0]
+        if len(labels) == 2:
+            scores_B = softmax(logits_BC, axis=-1)[:, better_label(labels)]
         activation = self.model.config.foreign.get("sentence_transformers") or {}
         is_sigmoid = str(activation.get("activation_fn")).endswith("Sigmoid")
-        return ranked(expit(scores_B) if is_sigmoid else scores_B, texts, top_k)
+        if is_sigmoid:
+            scores_B = expit(scores_B)
+        return list(zip(scores_B.tolist(), table.lengths.tolist(), strict=True))
 
 
 def better_label(labels: Sequence[str]) -> int:

@@ -24,6 +24,8 @@ class TextSource(Source):
         elif self.glue:
             self.labels = self.glue.labels
         self.is_multi_label = config.is_multi_label
+        has_one_text = self.glue is None and len(config.text_column_names) == 1
+        self.may_have_windows = has_one_text and not config.windows
         if self.is_multi_label:
             self.label_columns = ("label_sets",)
 
@@ -63,15 +65,9 @@ class TextSource(Source):
             return frame.assign(group=groups) if len({*groups}) > 1 else frame
         return tsv.read_rows(self.config.predict_file, "predict_file")
 
-    def length_report(self, table):
-        """See `Source`; it also says how to read all of the texts."""
-        lines, limit = super().length_report(table), self.config.max_seq_length
-        lengths = table.uncut_lengths["max_seq_length"]
-        if not (lengths > limit).any():
-            return lines
-        if self.config.windows:
-            return [line.replace("cut at", "read in windows of") for line in lines]
-        advice = f"--max_seq_length={max(lengths)} reads them whole, if the model allows it"
-        if self.glue is None and len(self.config.text_column_names) == 1:
-            advice += ", and --windows reads them in parts"
-        return [*lines, advice]
+    def length_report(self, table, model_limit=None):
+        """See `Source`; texts that are read in windows are not cut."""
+        if not self.config.windows:
+            return super().length_report(table, model_limit)
+        lines = super().length_report(table)
+        return [line.replace("cut at", "read in windows of") for line in lines]

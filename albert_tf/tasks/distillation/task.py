@@ -6,6 +6,7 @@ legend: `model/encoder.py`; Z is the number of hidden states of the student, the
 """
 
 import functools
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,6 +27,7 @@ from albert_tf.model import heads
 from albert_tf.model.encoder import Dense, Initializers, fold_seed, prefixed
 from albert_tf.model.heads import ModelWithHead
 from albert_tf.tasks.distillation.settings import DistillationConfig, DistillationRunConfig
+from albert_tf.tasks.text_report import TokenCounts, cut_line
 from albert_tf.text.tokenizer import Tokenizer
 from albert_tf.training import random_masks
 from albert_tf.training.losses import Ratio, accuracy, cross_entropy
@@ -77,6 +79,7 @@ class DistillationTask(Task):
     best_metric = "vector_cosine"
     train_data: TableData | None = None
     eval_data: TableData | None = None
+    _has_warned: bool = False
 
     def __init__(self, config: DistillationConfig, run: DistillationRunConfig):
         config.check_with({DistillationRunConfig: run})
@@ -114,17 +117,34 @@ class DistillationTask(Task):
         config, tokenizer, patterns = self.config, self._tokenizer, getattr(self.config, flag)
         texts = read_texts(patterns, f"--{flag}={patterns}")
         rows: list[Any] = []
+        uncut_lengths: list[int] = []
         cls, sep = (np.array([id], np.int32) for id in (tokenizer.cls_id, tokenizer.sep_id))
         for start in range(0, len(texts), _TEXTS_PER_CALL):
             for ids in tokenizer.encode_batch(texts[start : start + _TEXTS_PER_CALL]):
                 rows.append(np.concatenate([cls, ids[: config.max_seq_length - 2], sep]))
+                uncut_lengths.append(len(ids) + 2)
         table = FeatureTable.from_rows({"input_ids": rows}, {})
         print(f"--{flag}: {len(table):,} texts, {int(table.row_splits[-1]):,} tokens", flush=True)
+        self._warn_of_texts(flag, table, uncut_lengths)
         if flag == "input_file" and (longest := table.lengths.max()) < self._positions:
             note = f"longer texts than these ({longest} tokens) are not learned"
             print(f"NOTE      {note}", flush=True)
         buckets = lengths_to_pad_to(table.lengths, config.max_seq_length, 6)
         return TableData(table, ["input_ids"], buckets, by_length=True)
+
+    def _warn_of_texts(self, flag: str, table: FeatureTable, uncut_lengths: list[int]) -> None:
+        """Says how many texts are cut, and once if the vocabulary does not know much of them."""
+        limit = self.config.max_seq_length
+        lengths = np.array(uncut_lengths)
+        if np.any(lengths > limit):
+            line = cut_line(lengths, "max_seq_length", limit, self._positions)
+            print(f"--{flag}: {line}", file=sys.stderr, flush=True)
+        counts = TokenCounts()
+        counts.add(table.sequences["input_ids"], self._tokenizer)
+        warning = counts.warning()
+        if warning and not self._has_warned:
+            self._has_warned = True
+            print(f"--{flag}: {warning}", file=sys.stderr, flush=True)
 
     def data_files(self) -> Mapping[str, Mapping[str, str]]:
         """See `Task`."""

@@ -1,5 +1,6 @@
 """Embeds texts with a finished model, and compares, searches and ranks by the vectors."""
 
+import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ from albert_tf.core.errors import UserError, shortened
 from albert_tf.data.feature_table import FeatureTable
 from albert_tf.tasks.classification.text_pairs import PairSettings
 from albert_tf.tasks.embedding.metrics import unit_length
-from albert_tf.tasks.embedding.source import TextGroup, make_group_features
+from albert_tf.tasks.embedding.source import make_id_features
 from albert_tf.tasks.predictor import Answer, Predictor
 
 
@@ -17,30 +18,77 @@ class Embedder(Predictor):
     """The base of predictors that have a vector for each text."""
 
     def embed(self, texts: str | Iterable[str]) -> np.ndarray:
-        """See `Predictor.embed`."""
-        if isinstance(texts, str):
-            return self.embed([texts])[0]
-        groups = [TextGroup("", (text,)) for text in checked_texts(texts)]
-        if not groups:
+        """See `Predictor.embed`; warns as `predict` does."""
+        before = dataclasses.replace(self.report.tokens)
+        vectors = self.vectors_of([texts])[0] if isinstance(texts, str) else self.vectors_of(texts)
+        self.warn(before)
+        return vectors
+
+    def vectors_of(self, texts: Iterable[str]) -> np.ndarray:
+        """`embed` without warnings."""
+        texts = checked_texts(texts)
+        if not texts:
             config = self.model.config
             width = config.sentence_embedding["projection_size"] or config.hidden_size
             return np.zeros([0, width], np.float32)
+        return self.vectors(self._features(texts))
+
+    def embedded(self, inputs: Sequence[str | Sequence[int]]) -> list[tuple[np.ndarray, int]]:
+        """The vector of each text, float32 [D], and the number of its tokens that the model reads.
+
+        A text may be given as its token ids; see `check_ids`.
+        """
+        table = self._features(inputs)
+        return list(zip(self.vectors(table), table.lengths.tolist(), strict=True))
+
+    def check_ids(self, ids: Sequence[Any]) -> None:
+        """Checks token ids of a text, which must be those of the model's own tokenizer, from [CLS] to [SEP].
+
+        Ids of another vocabulary, such as OpenAI's clients send, would have vectors that mean nothing. Hardly any of
+        them begin with the id of [CLS] and end with that of [SEP].
+        """
+        first, last, size = self.tokenizer.cls_id, self.tokenizer.sep_id, self.tokenizer.vocab_size
+        are_ids = all(type(id) is int and 0 <= id < size for id in ids)
+        if len(ids) < 2 or not are_ids or ids[0] != first or ids[-1] != last:
+            expected = f"from [CLS] ({first}) to [SEP] ({last})"
+            advice = "or send texts (LangChain: check_embedding_ctx_length=False)"
+            raise UserError(
+                f"expected token ids of this model's own tokenizer, {expected}, {advice}; got {shortened(ids)}"
+            )
+
+    def _features(self, texts: Sequence[str | Sequence[int]]) -> FeatureTable:
+        """The sequences of texts, which may be given as token ids from [CLS] to [SEP]."""
         settings = PairSettings(self.tokenizer, self.task_settings["max_seq_length"])
-        return self.vectors(make_group_features(settings, groups))
+        words = [text for text in texts if isinstance(text, str)]
+        encoded = iter(self.tokenizer.encode_batch(words))
+        ids = [
+            next(encoded) if isinstance(text, str) else np.array(text[1:-1], np.int32)
+            for text in texts
+        ]
+        return make_id_features(settings, ids, columns={})
 
     def vectors(self, table: FeatureTable) -> np.ndarray:
         """The vectors of a table's sequences, float32 [sequences, D]."""
         return self.outputs(table)["embedding"]
 
     def similarity(self, a: Iterable[str], b: Iterable[str]) -> np.ndarray:
-        """See `Predictor.similarity`."""
-        first, second = (self.embed(checked_texts(texts)) for texts in (a, b))
-        return unit_length(first) @ unit_length(second).T
+        """See `Predictor.similarity`; warns as `predict` does."""
+        before = dataclasses.replace(self.report.tokens)
+        cosines = self.similarity_of_vectors(self.vectors_of(a), self.vectors_of(b))
+        self.warn(before)
+        return cosines
+
+    def similarity_of_vectors(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """The cosines of vectors [a, D] with others [b, D], float32 [a, b]."""
+        return unit_length(a) @ unit_length(b).T
 
     def rank(self, query: str, texts: Iterable[str], top_k: int | None = None) -> list[Answer]:
-        """See `Predictor.rank`: the score is the cosine."""
+        """See `Predictor.rank`: the score is the cosine; warns as `predict` does."""
+        before = dataclasses.replace(self.report.tokens)
         texts = checked_texts(texts)
-        return ranked(self.similarity([query], texts)[0], texts, top_k)
+        scores = self.similarity_of_vectors(self.vectors_of([query]), self.vectors_of(texts))
+        self.warn(before)
+        return ranked(scores[0], texts, top_k)
 
 
 class EmbeddingPredictor(Embedder):
@@ -60,7 +108,7 @@ class EmbeddingPredictor(Embedder):
 
     def answers(self, examples):
         """See `Predictor`: `embedding`."""
-        return [{"embedding": row} for row in self.embed(examples).tolist()]
+        return [{"embedding": row} for row in self.vectors_of(examples).tolist()]
 
 
 def checked_texts(texts: Any) -> list[str]:

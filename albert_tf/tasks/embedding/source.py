@@ -1,9 +1,13 @@
 """Reads the data of sentence embeddings: tables of texts that belong together -> one sequence per text."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from albert_tf.core.errors import UserError
+from albert_tf.data.answer_tables import beside, plain_rows
 from albert_tf.data.feature_table import FeatureTable
 from albert_tf.data.tables import chosen, is_table, read_lines, read_table, text_of
 from albert_tf.tasks.classification.text_pairs import PairSettings
@@ -27,13 +31,23 @@ def make_group_features(settings: PairSettings, groups: Sequence[TextGroup]) -> 
     """A table of C sequences for each group of C texts, with `text_ids` [n, C] and perhaps `label_scores` [n, 1]."""
     num_texts = len(groups[0].texts) if groups else 1
     ids = settings.tokenizer.encode_batch([text for group in groups for text in group.texts])
-    uncut = {"max_seq_length": [len(each) + 2 for each in ids]}
-    sequences = [(each[: settings.max_seq_length - 2], None) for each in ids]
     columns: dict[str, list] = {}
     if groups and groups[0].text_ids:
         columns["text_ids"] = [group.text_ids for group in groups]
     if groups and groups[0].score is not None:
         columns["label_scores"] = [group.score for group in groups]
+    return make_id_features(settings, ids, columns, num_texts)
+
+
+def make_id_features(
+    settings: PairSettings,
+    ids: Sequence[np.ndarray],
+    columns: Mapping[str, Sequence],
+    num_texts: int = 1,
+) -> FeatureTable:
+    """`make_group_features` of texts that are already token ids without special tokens, int32 [tokens] each."""
+    uncut = {"max_seq_length": [len(each) + 2 for each in ids]}
+    sequences = [(each[: settings.max_seq_length - 2], None) for each in ids]
     return pack_pairs(settings.tokenizer, sequences, columns, num_texts, uncut)
 
 
@@ -97,7 +111,7 @@ class EmbeddingSource(Source):
     def _queries(self, groups: Sequence[TextGroup]) -> list[TextGroup]:
         """The different first texts of some groups, then the different second texts and those of --corpus_file."""
         path = self.config.corpus_file
-        further = read_corpus(path, flag="corpus_file")[0] if path else []
+        further = read_corpus(path, flag="corpus_file").texts if path else []
         corpus = list(dict.fromkeys([*(group.texts[1] for group in groups), *further]))
         place = {text: number for number, text in enumerate(corpus)}
         relevant: dict[str, set[int]] = {}
@@ -110,22 +124,36 @@ class EmbeddingSource(Source):
         return [TextGroup(str(number), (text,)) for number, text in enumerate(texts)]
 
 
-def read_corpus(
-    path: str, text_column: str = "", *, flag: str = "corpus"
-) -> tuple[list[str], list[int]]:
-    """The texts of a file that are not empty, and the line or row of each."""
+class Corpus(NamedTuple):
+    """Texts that are searched."""
+
+    texts: list[str]
+    places: list[int]  # of the line or row of each text in the file, from 0
+    rows: list[dict[str, Any]]  # of a table, the columns of each text's row
+
+
+def read_corpus(path: str, text_column: str = "", *, flag: str = "corpus") -> Corpus:
+    """The texts of a file that are not empty."""
     source = f"--{flag}={path}"
     if is_table(path) and not text_column:
         raise UserError(f"--text_column must name the column of {path} that is searched")
+    rows: list[dict[str, Any]] = []
     if text_column:
         frame = read_table(path, source=source)
         cells = chosen(frame, [text_column], source)
-        places = zip(frame.index, cells, strict=True)
-        texts = [text_of(text, f"{path}: {place}") for place, (text,) in places]
-        rows = list(enumerate(texts, start=1))
+        places_of_cells = zip(frame.index, cells, strict=True)
+        lines = [text_of(text, f"{path}: {place}") for place, (text,) in places_of_cells]
+        rows = plain_rows(frame)
     else:
-        rows = list(enumerate(read_lines(path, source), start=1))
-    rows = [(row, text.strip()) for row, text in rows if text.strip()]
-    if not rows:
+        lines = read_lines(path, source)
+    places = [place for place, line in enumerate(lines) if line.strip()]
+    if not places:
         raise UserError(f"{source}: contains no texts")
-    return [text for _, text in rows], [row for row, _ in rows]
+    texts = [lines[place].strip() for place in places]
+    return Corpus(texts, places, [rows[place] for place in places] if rows else [])
+
+
+def search_result(score: float, index: int, text: str, row: Mapping[str, Any]) -> dict[str, Any]:
+    """A text that was found, with the columns of its row in a table, which keep their names."""
+    names = beside(["score", "index"], row)
+    return {names["score"]: score, names["index"]: index, "text": text, **row}

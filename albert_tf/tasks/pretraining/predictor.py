@@ -83,9 +83,10 @@ class PretrainedPredictor(PairPredictor, Embedder):
 
     def _fill(self, example: TextExample) -> Answer:
         tokenizer, middle = self.tokenizer, encode_masked(self.tokenizer, example.text_a)
-        self._uncut_lengths["max_seq_length"][len(middle) + 2] += 1
+        self.report.count_length("max_seq_length", len(middle) + 2)
         kept = middle[: self.task_settings["max_seq_length"] - 2]
         ids = np.array([tokenizer.cls_id, *kept, tokenizer.sep_id], np.int32)
+        self.report.tokens.add(ids, tokenizer)
         (positions_P,) = np.nonzero(ids == tokenizer.mask_id)
         outputs = self.compute({"input_ids": ids[None], "masked_lm_positions": positions_P[None]})
         logits_PV = outputs["masked_lm_logits"][0]
@@ -104,6 +105,8 @@ class PretrainedPredictor(PairPredictor, Embedder):
 
     def score_rows(self, rows: Sequence[list[int]]) -> list[Answer]:
         """The scores of texts that `row_to_score` has converted."""
+        for row in rows:
+            self.report.tokens.add(np.array(row), self.tokenizer)
         masked = [
             (row, position)
             for row in sorted(range(len(rows)), key=lambda row: len(rows[row]))

@@ -69,6 +69,17 @@ def outputs_of(task, length, examples=(2, 5, 11)):
     return model(features), features
 
 
+def test_unknown_and_cut_texts_are_said_once(models, tmp_path, capsys):
+    chinese = tmp_path / "chinese.txt"
+    chinese.write_text("送餐 很 快\n" * 5 + "anna saw " * 40 + "\n")
+    task_of(models, "unused", f"--input_file={chinese}", f"--eval_file={chinese}")
+    error = capsys.readouterr().err
+    assert error.count("does not know") == 1
+    assert "--input_file: 6 texts, 1 of them (17 %) cut at --max_seq_length=16" in error
+    task_of(models, "unused", "--max_seq_length=64")
+    assert not capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("student", "teacher", "expected"),
     [

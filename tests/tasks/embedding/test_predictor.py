@@ -115,19 +115,21 @@ def test_an_export_has_the_vectors_of_strings(folder, embedder, tmp_path):
 
 
 def test_search_finds_the_nearest_and_keeps_their_vectors(embedder, corpus, monkeypatch):
-    texts, places = read_corpus(str(corpus))
-    assert (texts, places) == (CORPUS, [1, 3, 5, 7, 9, 11])
+    texts, places, rows = read_corpus(str(corpus))
+    assert (texts, places, rows) == (CORPUS, [0, 2, 4, 6, 8, 10], [])
     found = searching.Search(embedder, str(corpus), texts, places, top_k=3)
     (answer,) = found.predict(["anna saw a dog"])
-    assert [one["line"] for one in answer["results"]][:2] == [1, 7]  # equal texts in their order
+    assert [one["index"] for one in answer["results"]][:2] == [0, 6]  # equal texts in their order
     assert answer["query"] == "anna saw a dog"
     expected = np.sort(embedder.similarity(["anna saw a dog"], CORPUS)[0])[::-1][:3]
     scores = [one["score"] for one in answer["results"]]
     np.testing.assert_allclose(scores, expected, atol=1e-6)
     kept = list(corpus.parent.glob("corpus.txt.*.vectors"))
     assert len(kept) == 1
-    calls, embed = [], type(embedder).embed
-    monkeypatch.setattr(type(embedder), "embed", lambda s, t: calls.append(len(t)) or embed(s, t))
+    calls, embed = [], type(embedder).vectors_of
+    monkeypatch.setattr(
+        type(embedder), "vectors_of", lambda s, t: calls.append(len(t)) or embed(s, t)
+    )
     for change, expected_calls in (
         (lambda: None, []),
         (lambda: kept[0].write_bytes(kept[0].read_bytes()[:-30]), [6]),
@@ -149,7 +151,7 @@ def test_another_model_or_length_has_another_hash(embedder, folder, tiny_pretrai
 
 def test_a_reranker_orders_the_best(embedder, reranker, corpus):
     model = load_predictor(reranker)
-    texts, places = read_corpus(str(corpus))
+    texts, places, _ = read_corpus(str(corpus))
     options = {"top_k": 2, "reranker": model, "rerank_top": 4}
     found = searching.Search(embedder, str(corpus), texts, places, **options)
     (answer,) = found.predict(["red house"])
@@ -171,8 +173,44 @@ def test_the_program_answers_lines(folder, corpus, monkeypatch, capsys):
     own = {"text_column": "text", "input_format": "json"}
     search.main(search.SearchSettings(model=str(folder), corpus=str(table), **own))
     first, second = map(json.loads, capsys.readouterr().out.splitlines()[-2:])
-    assert first["results"][0]["text"] == "a dog" and first["results"][0]["row"] == 2
+    assert first["results"][0]["text"] == "a dog" and first["results"][0]["index"] == 1
+    assert first["results"][0]["id"] == "2"
     assert second["id"] == 7 and len(second["results"]) == 2
+
+
+def test_results_have_the_rows_own_columns(embedder, tmp_path):
+    path = tmp_path / "shop.jsonl"
+    rows = [
+        {"id": 7, "about": "anna saw a dog", "score": 2.5, "text": "other"},
+        {"id": 8, "about": "", "score": 0, "text": ""},
+        {"id": 9, "about": "the red house ", "score": None, "text": ["a", "b"]},
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    texts, places, columns = read_corpus(str(path), "about")
+    assert (texts, places) == (["anna saw a dog", "the red house"], [0, 2])
+    found = searching.Search(embedder, str(path), texts, places, rows=columns, top_k=1)
+    for query, index in (("anna saw a dog", 0), ("the red house", 2)):
+        (result,) = found.predict([query])[0]["results"]
+        assert result["index"] == index and result["predicted_score"] == pytest.approx(1, abs=1e-6)
+        assert {name: result[name] for name in rows[index]} == rows[index]
+        assert json.loads(json.dumps(result)) == result
+
+
+def test_a_reranker_warns_once_of_unknown_texts(reranker):
+    model = load_predictor(reranker)
+    with pytest.warns(UserWarning, match="does not know 100 %") as caught:
+        model.rank("送餐 很 快", ["难吃 死了", "味道 不错"])
+        model.rank("送餐 很 快", ["难吃 死了", "味道 不错"])
+    assert len(caught) == 1 and caught[0].filename == __file__
+
+
+def test_search_says_once_that_texts_are_unknown(folder, tmp_path, monkeypatch, capsys):
+    corpus = tmp_path / "c.txt"
+    corpus.write_text("送餐 很 快\n难吃 死了\n")
+    for _ in range(2):  # the vectors are kept the second time
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("味道 不错\n".encode())))
+        search.main(search.SearchSettings(model=str(folder), corpus=str(corpus)))
+        assert capsys.readouterr().err.count("does not know") == 1
 
 
 def test_contradictory_settings_are_named():
