@@ -144,6 +144,8 @@ def _beside(source: Source, **about: Any) -> dict[str, bytes]:
         "without_values": source.missing,
     }
     config, tokenizer = source.model.config, source.tokenizer
+    if tokenizer and (rules := tokenizer.rules.to_dict()):
+        about["rules"] = rules
     contents = {TF1_CONFIG: config.to_json_string().encode(), EXPORT: files.json_bytes(about)}
     return contents | ({tokenizer.file_name: tokenizer.content} if tokenizer else {})
 

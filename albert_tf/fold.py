@@ -108,6 +108,7 @@ def main(settings: FoldSettings) -> None:
         settings.output_dir,
         "hf",
         tokenizer or "",
+        **weights.cleaning,
         task=predictors.recorded_settings(weights),
     )
     print(_table(weights, folded, explained))

@@ -3,15 +3,31 @@
 import os
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from albert_tf.core import files
 from albert_tf.core.errors import UserError, shortened
-from albert_tf.model.pooling import POOLINGS
+from albert_tf.formats.lengths import LEAST_LENGTH, longest
+from albert_tf.model.config import SIMILARITIES
+from albert_tf.model.pooling import ORDER_OF_SWITCHES, POOLINGS, joined
 
 MODULES, SETTINGS = "modules.json", "sentence_bert_config.json"
 ABOUT = "config_sentence_transformers.json"
-_ORDER = re.compile("Transformer Pooling( Dense)?( Normalize)?")
+DENSE, LAYER_NORM, NORMALIZE, DROPOUT = "Dense", "LayerNorm", "Normalize", "Dropout"
+_ORDER = re.compile(f"Transformer Pooling( ({DENSE}|{LAYER_NORM}|{NORMALIZE}|{DROPOUT}))*")
+# Where a module finds what it reads, and puts what it makes; any other name would be that of tokens or of a user.
+_ENDS = ("module_input_name", "module_output_name")
+_VECTOR = "sentence_embedding"
+# For models of several vectors for each text.
+_OF_SEVERAL_VECTORS = ("query_length", "document_length", "query_expansion")
+_LONGEST = 2**31 - 1
+
+
+class Module(NamedTuple):
+    """A module of a folder, after the encoder."""
+
+    kind: str
+    folder: str
 
 
 def recognizes(folder: str) -> bool:
@@ -28,11 +44,24 @@ def values(path: str) -> dict[str, Any]:
 def about(folder: str) -> dict[str, Any]:
     """The values that belong to all modules; an error if they change texts or vectors."""
     own = values(path := os.path.join(folder, ABOUT))
-    prompt = (own.get("prompts") or {}).get(str(own.get("default_prompt_name")))
+    prompts = own.get("prompts") or {}
+    if not isinstance(prompts, dict):
+        raise UserError(f"{path}: prompts is {shortened(prompts)}, expected texts by name")
+    prompt = prompts.get(str(own.get("default_prompt_name")))
     unread = {"default_prompt_name": prompt, "truncate_dim": own.get("truncate_dim")}
     for name in filter(unread.get, unread):
         raise UserError(f"{path}: {name}={shortened(own[name])} is not applied; expected null")
+    similarity(own, path)
     return own
+
+
+def similarity(own: Mapping[str, Any], path: str) -> str:
+    """The `similarity_fn_name` of a folder, by default the cosine."""
+    name = own.get("similarity_fn_name") or "cosine"
+    if name not in SIMILARITIES:
+        expected = f"one of {', '.join(SIMILARITIES)}"
+        raise UserError(f"{path}: similarity_fn_name is {shortened(name)}, expected {expected}")
+    return name
 
 
 def cleaning(folder: str, own: Mapping[str, Any]) -> dict[str, Any]:
@@ -45,9 +74,10 @@ def cleaning(folder: str, own: Mapping[str, Any]) -> dict[str, Any]:
     return {"do_lower_case": True, "keep_accents": is_wordpiece or own.get("keep_accents")}
 
 
-def modules(folder: str) -> dict[str, str]:
-    """The folder of each kind of module: Transformer, Pooling, and perhaps Dense and Normalize."""
-    path, found = os.path.join(folder, MODULES), {}
+def modules(folder: str) -> tuple[str, list[Module]]:
+    """The folder of the module Transformer, and the modules after it: Pooling, and perhaps others."""
+    path = os.path.join(folder, MODULES)
+    found: list[Module] = []
     for entry in files.read_json(path, list):
         own = entry if isinstance(entry, dict) else {}
         kind, place = str(own.get("type", "/")), str(own.get("path", "/"))
@@ -55,46 +85,97 @@ def modules(folder: str) -> dict[str, str]:
         if not re.fullmatch(r"[\w-]*", place) or not re.fullmatch(r"[\w.]+", kind):
             raise UserError(f"{path}: expected modules with type and path, got {shortened(entry)}")
         name = kind.rpartition(".")[2]
-        if name in found:
-            raise UserError(f"{path}: has two modules {name}, expected one of each kind")
-        found[name] = os.path.join(folder, place) if place else folder
-    if not _ORDER.fullmatch(" ".join(found)):
-        expected = "Transformer, Pooling, and perhaps Dense and Normalize"
-        raise UserError(f"{folder}: has the modules {', '.join(found)}, expected {expected}")
-    return found
+        found.append(Module(name, os.path.join(folder, place) if place else folder))
+    kinds = [module.kind for module in found]
+    if not _ORDER.fullmatch(" ".join(kinds)):
+        expected = f"Transformer, Pooling, and perhaps {DENSE}, {LAYER_NORM} and {NORMALIZE}"
+        raise UserError(f"{folder}: has the modules {', '.join(kinds)}, expected {expected}")
+    return found[0].folder, found[1:]
+
+
+def layers(folder: str) -> list[Module]:
+    """The modules after the pooling, with what they do; Dropout does nothing in a finished model."""
+    _, after = modules(folder)
+    kept = [module for module in after[1:] if module.kind != DROPOUT]
+    for module in kept:
+        path = os.path.join(module.folder, "config.json")
+        own = values(path)
+        for name in _ENDS:
+            if own.get(name) not in (None, _VECTOR):
+                expected = f"expected {_VECTOR!r}"
+                raise UserError(f"{path}: {name} is {shortened(own[name])}, {expected}")
+        if own.get("use_residual"):
+            raise UserError(f"{path}: use_residual is true, expected false")
+    return kept
+
+
+def is_usual(folder: str) -> bool:
+    """Whether the modules after the pooling are those that a model of ours can have: a Dense, then a Normalize."""
+    kinds = [module.kind for module in layers(folder)]
+    return kinds in ([], [DENSE], [NORMALIZE], [DENSE, NORMALIZE])
 
 
 def settings(folder: str, max_position_embeddings: int) -> dict[str, Any]:
     """The settings of the task of embeddings with which a folder was made."""
-    places = modules(folder)
+    transformer, after = modules(folder)
     about(folder)
-    dense = values(os.path.join(places["Dense"], "config.json")) if "Dense" in places else {}
-    size = dense.get("out_features")
+    usual = layers(folder) if is_usual(folder) else []
+    sizes = [
+        values(os.path.join(module.folder, "config.json")).get("out_features")
+        for module in usual
+        if module.kind == DENSE
+    ]
     return {
-        **({"projection_size": size} if isinstance(size, int) else {}),
-        "max_seq_length": _max_length(places["Transformer"], max_position_embeddings),
-        "pooling": _pooling(os.path.join(places["Pooling"], "config.json")),
-        "normalize": "Normalize" in places,
+        **({"projection_size": sizes[0]} if sizes and isinstance(sizes[0], int) else {}),
+        "max_seq_length": _max_length(transformer, max_position_embeddings),
+        "pooling": _pooling(os.path.join(after[0].folder, "config.json")),
+        "normalize": any(module.kind == NORMALIZE for module in usual),
     }
+
+
+def check_width(folder: str, hidden_size: int) -> None:
+    """Checks that a pooling is for the vectors of an encoder of this width."""
+    _, (pooling, *_) = modules(folder)
+    path = os.path.join(pooling.folder, "config.json")
+    own = files.read_json(path)
+    for name in ("word_embedding_dimension", "embedding_dimension"):
+        if own.get(name, hidden_size) != hidden_size:
+            expected = f"expected the hidden_size of the encoder, {hidden_size}"
+            raise UserError(f"{path}: {name} is {shortened(own[name])}, {expected}")
 
 
 def _pooling(path: str) -> str:
     own = files.read_json(path)
+    # The name in version 6, in older folders a switch for each kind, of which several may be on.
+    switches = [POOLINGS[name].sentence_transformers for name in ORDER_OF_SWITCHES]
+    switches += [name for name in own if name.startswith("pooling_mode_")]
+    chosen = [name for name in dict.fromkeys(switches) if own.get(name)]
+    if "pooling_mode" in own:
+        chosen = own["pooling_mode"]
+        chosen = chosen if isinstance(chosen, list) else [chosen]
     names = {kind.sentence_transformers: name for name, kind in POOLINGS.items()}
     names |= {name: name for name in POOLINGS}
-    # The name in version 6, in older folders a switch for each kind, of which several may be on.
-    switches = [name for name in own if name.startswith("pooling_mode_") and own[name]]
-    chosen = [str(own["pooling_mode"])] if "pooling_mode" in own else switches
-    if len(chosen) != 1 or chosen[0] not in names:
-        expected = f"one pooling of {', '.join(POOLINGS)}"
-        raise UserError(f"{path}: expected {expected}; got {', '.join(chosen) or 'none'}")
-    return names[chosen[0]]
+    if not chosen or not all(isinstance(name, str) and name in names for name in chosen):
+        expected = f"poolings of {', '.join(POOLINGS)}"
+        found = ", ".join(map(str, chosen)) or "none"
+        raise UserError(f"{path}: expected {expected}; got {shortened(found)}")
+    return joined([names[name] for name in chosen])
 
 
 def _max_length(folder: str, most: int) -> int:
     """The maximum length in the module's settings, or since version 6 in the tokenizer's; at most the model's."""
-    for name, key in ((SETTINGS, "max_seq_length"), ("tokenizer_config.json", "model_max_length")):
-        value = values(os.path.join(folder, name)).get(key)
-        if isinstance(value, int) and value > 2:
-            return min(value, most) if most else value
-    return most
+    path = os.path.join(folder, SETTINGS)
+    own = values(path)
+    for name in _OF_SEVERAL_VECTORS:
+        if own.get(name):
+            raise UserError(f"{path}: {name} is {shortened(own[name])}, expected null")
+    value = own.get("max_seq_length")
+    if value is not None and (type(value) is not int or not LEAST_LENGTH <= value <= _LONGEST):
+        expected = f"expected null or an integer of {LEAST_LENGTH} to {_LONGEST:,}"
+        raise UserError(f"{path}: max_seq_length is {shortened(value)}, {expected}")
+    if value is None:
+        path = os.path.join(folder, "tokenizer_config.json")
+        value = longest(values(path), path)
+    if value is None:
+        return most
+    return min(value, most) if most else value

@@ -14,7 +14,7 @@ import safetensors.numpy
 
 from albert_tf.core import files
 from albert_tf.core.errors import UserError, first_line, shortened
-from albert_tf.formats import bert, model_card, tokenizer_files, torch_file
+from albert_tf.formats import bert, lengths, model_card, tokenizer_files, torch_file
 from albert_tf.formats.description import CONFIG, WEIGHT_FILES, WEIGHTS
 from albert_tf.formats.weights import (
     POOLER,
@@ -28,12 +28,23 @@ from albert_tf.model import heads
 from albert_tf.model.activations import ACTIVATIONS
 from albert_tf.model.config import MULTI_LABEL, OWN_SECTION, AlbertConfig
 from albert_tf.model.heads import ModelWithHead
+from albert_tf.model.vector_modules import VECTOR_ACTIVATIONS
 from albert_tf.text import added_tokens
+from albert_tf.text.rules import TokenizerRules, check_side
 from albert_tf.text.tokenizer import SentencePieceTokenizer, Tokenizer, WordPieceTokenizer
 
 VOCABULARIES = (SentencePieceTokenizer.file_name, WordPieceTokenizer.file_name)
 TOKENIZER_JSON = "tokenizer.json"
-IDENTITY = "torch.nn.modules.linear.Identity"  # as sentence-transformers names it
+FINDS_SPECIAL_TOKENS = "finds_special_tokens"  # in our section
+_SEGMENTS = "token_type_ids"  # as transformers names them
+_CLASSES_WITHOUT_STEPS = ("PreTrainedTokenizerFast", "TokenizersBackend")
+_SPECIAL_TOKENS = {
+    "cls_token": ("[CLS]",),
+    "sep_token": ("[SEP]",),
+    "mask_token": ("[MASK]",),
+    "pad_token": ("[PAD]", "<pad>"),
+    "unk_token": ("[UNK]", "<unk>"),
+}
 
 # Our layer -> Hugging Face's layer. Their "kernel" matrices are transposed.
 _BLOCK_LAYERS = {
@@ -89,6 +100,8 @@ _NO_POOLER = ("AlbertForMaskedLM", "AlbertForQuestionAnswering", "AlbertForToken
 _WITHOUT_CLASS = ("AlbertModel", "AlbertForMaskedLM")  # parts of an AlbertForPreTraining
 # Constants that old versions of transformers saved together with the parameters.
 _BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
+_INDEX = ".index.json"  # ends the name of the index of several files
+_PARALLEL = "module."  # DataParallel of PyTorch names the tensors of the model in it so
 # Types of safetensors.
 _FLOATS = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}
 
@@ -151,32 +164,82 @@ def read(folder: str) -> Weights:
     may_lack_pooler = architecture in (*_NO_POOLER, "AlbertModel")  # add_pooling_layer=False
     has_pooler = not may_lack_pooler or any(name in arrays for name in POOLER)
     left_out = own.get("left_out", () if has_pooler else POOLER)
-    settings = {"task_settings": own.get("task", {}), "left_out": left_out, **vocabulary_of(folder)}
-    return Weights(folder, config, arrays, model_class, **settings)
+    settings = {"task_settings": own.get("task", {}), "left_out": left_out}
+    of_text = vocabulary_of(folder, values.get(OWN_SECTION))
+    return Weights(folder, config, arrays, model_class, **settings, **of_text)
 
 
-def vocabulary_of(folder: str) -> dict[str, Any]:
-    """`vocabulary`, `do_lower_case` and `keep_accents` of a folder's `Weights`."""
+def vocabulary_of(folder: str, own_section: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The fields of `Weights` about texts, from a folder's files; `own_section` is None for a model of others."""
     paths = (os.path.join(folder, name) for name in VOCABULARIES)
     vocabulary, of_json = next(filter(files.exists, paths), ""), {}  # type: str, dict[str, Any]
     if not vocabulary.endswith(SentencePieceTokenizer.file_name):
         path, of_json = _vocabulary_in_json(os.path.join(folder, TOKENIZER_JSON))
         vocabulary = vocabulary or path
     path = os.path.join(folder, tokenizer_files.SETTINGS)
-    values = of_json | (files.read_json(path) if files.exists(path) else {})
-    _check_words(values, path)
+    settings = files.read_json(path) if files.exists(path) else {}
+    _check_words(settings, path)
+    for name in (path, os.path.join(folder, "special_tokens_map.json")):
+        _check_special_tokens(files.read_json(name) if files.exists(name) else {}, name)
+    values = _cleaning_that_counts(settings, of_json, is_of_others=own_section is None)
     for name in ("do_lower_case", "keep_accents", "strip_accents", "tokenize_chinese_chars"):
         if (value := values.get(name)) is not None and not isinstance(value, bool):
             raise UserError(f"{path}: {name} is {shortened(value)}, expected true or false")
+    check_side(settings.get("truncation_side", "right"), path)
+    rules = {
+        "finds_special_tokens": _finds_special_tokens(own_section),
+        "truncation_side": settings.get("truncation_side", "right"),
+        "numbers_segments": _SEGMENTS in (settings.get("model_input_names") or [_SEGMENTS]),
+    }
     is_lower, keep_accents = values.get("do_lower_case"), values.get("keep_accents")
     if vocabulary.endswith((WordPieceTokenizer.file_name, TOKENIZER_JSON)):
-        if values.get("tokenize_chinese_chars") is False:
-            raise UserError(f"{path}: tokenize_chinese_chars is false, expected true")
+        rules["separates_chinese"] = values.get("tokenize_chinese_chars") is not False
         strip_accents = values.get("strip_accents")
-        if strip_accents and is_lower is False:
-            raise UserError(f"{path}: strip_accents is true without do_lower_case, expected both")
+        rules["strips_accents"] = bool(strip_accents) and is_lower is False
         keep_accents = None if strip_accents is None else not strip_accents
-    return {"vocabulary": vocabulary, "do_lower_case": is_lower, "keep_accents": keep_accents}
+    return {
+        "vocabulary": vocabulary,
+        "do_lower_case": is_lower,
+        "keep_accents": keep_accents,
+        "rules": TokenizerRules(**rules),
+        "max_length": lengths.longest(settings, path),
+    }
+
+
+def _finds_special_tokens(own_section: Mapping[str, Any] | None) -> bool:
+    """Whether "[SEP]" in a text is the special token, which who made a model decides.
+
+    Users of the models of others write "title[SEP]abstract", and their tokenizers find it. For google-research/albert,
+    and so for every model made here, it is text. A model of others that was converted says so in our section.
+    """
+    return own_section is None or own_section.get(FINDS_SPECIAL_TOKENS) is True
+
+
+def _cleaning_that_counts(
+    settings: Mapping[str, Any], of_json: Mapping[str, Any], *, is_of_others: bool
+) -> dict[str, Any]:
+    """How text is cleaned, if `tokenizer_config.json` and `tokenizer.json` say different things.
+
+    As in transformers 5: a class without steps of its own follows `tokenizer.json`, and a class of BERT follows
+    `tokenizer_config.json`, where what it does not say has the default of BERT.
+    """
+    if not of_json:
+        return dict(settings)
+    if settings.get("tokenizer_class") in _CLASSES_WITHOUT_STEPS:
+        return {**settings, **of_json}
+    if not is_of_others:
+        return {**of_json, **settings}
+    return {"do_lower_case": True, **settings}
+
+
+def _check_special_tokens(values: Mapping[str, Any], path: str) -> None:
+    """Checks that the special tokens have the names that a vocabulary has here."""
+    for name, expected in _SPECIAL_TOKENS.items():
+        value = values.get(name)
+        token = value.get("content") if isinstance(value, dict) else value
+        if token is not None and token not in expected:
+            names = " or ".join(expected)
+            raise UserError(f"{path}: {name} is {shortened(value)}, expected {names}")
 
 
 def _check_words(values: Mapping[str, Any], path: str) -> None:
@@ -193,7 +256,11 @@ def _vocabulary_in_json(path: str) -> tuple[str, dict[str, Any]]:
     values = files.read_json(path) if files.exists(path) else {}
     if not added_tokens.content_of_json(values, path):
         return "", {}
-    names = {"do_lower_case": "lowercase", "strip_accents": "strip_accents"}
+    names = {
+        "do_lower_case": "lowercase",
+        "strip_accents": "strip_accents",
+        "tokenize_chinese_chars": "handle_chinese_chars",
+    }
     return path, {name: values["normalizer"].get(own) for name, own in names.items()}
 
 
@@ -216,15 +283,41 @@ def _class_of(architecture: Any, own: Mapping, path: str, prefix: str) -> str:
 
 
 def read_tensors(folder: str) -> tuple[dict[str, np.ndarray], str]:
-    """The tensors in a folder by their names in its file, and the path of the file."""
-    paths = [os.path.join(folder, name) for name in WEIGHT_FILES]
-    path = next(filter(files.exists, paths), "")
+    """The tensors in a folder by their names in its file, and the path of the file.
+
+    Several files are read as one, if an index names them; its path is returned. Names lose the prefix that PyTorch's
+    DataParallel puts before all of them.
+    """
+    candidates = [name + end for name in WEIGHT_FILES for end in ("", _INDEX)]
+    path = next(filter(files.exists, (os.path.join(folder, name) for name in candidates)), "")
     if not path:
-        is_split = any(name.endswith(".index.json") for name in files.names_in(folder))
-        advice = 'several parts; write one with save_pretrained(folder, max_shard_size="100GB")'
-        found = advice if is_split else "none"
-        raise UserError(f"{folder}: expected one of {', '.join(WEIGHT_FILES)}, found {found}")
-    return (_read_file if path.endswith(WEIGHTS) else torch_file.read)(path), path
+        raise UserError(f"{folder}: expected one of {', '.join(WEIGHT_FILES)}, found none")
+    tensors: dict[str, np.ndarray] = {}
+    for part in _parts(path):
+        tensors |= (torch_file.read if part.endswith(".bin") else _read_file)(part)
+    if all(name.startswith(_PARALLEL) for name in tensors):
+        tensors = {name.removeprefix(_PARALLEL): tensor for name, tensor in tensors.items()}
+    return tensors, path
+
+
+def _parts(path: str) -> list[str]:
+    """The files with a model's tensors: the file itself, or those that an index names."""
+    if not path.endswith(_INDEX):
+        return [path]
+    names = files.read_json(path).get("weight_map")
+    names = sorted(set(names.values())) if _is_table_of_texts(names) else []
+    # Any other name could be that of any file of the machine.
+    if not names or not all(re.fullmatch(r"[\w.-]+\.(safetensors|bin)", name) for name in names):
+        raise UserError(f"{path}: expected the names of files by those of tensors in weight_map")
+    parts = [os.path.join(os.path.dirname(path), name) for name in names]
+    for part in parts:
+        if not files.exists(part):
+            raise UserError(f"{part}: is missing; {os.path.basename(path)} names it")
+    return parts
+
+
+def _is_table_of_texts(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(name, str) for name in value.values())
 
 
 def _read_file(path: str) -> dict[str, np.ndarray]:
@@ -314,15 +407,16 @@ def write(
 ) -> None:
     """Writes a model's configuration, tensors, tokenizer and description, and further files, given by their paths."""
     of_tokenizer = tokenizer and (tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id)
-    length = model.config.max_position_embeddings
+    length = (tokenizer and tokenizer.max_length) or model.config.max_position_embeddings
     contents = tokenizer_files.vocabulary_files(tokenizer, length)
     contents = contents or tokenizer_files.files_without_vocabulary(cleaning)
     left_out = left_out_of(model, untrained)
-    # The projection is in a module of its own (`sentence_transformers.py`).
-    prefix = heads.AlbertForEmbedding.head_prefix
-    elsewhere = {name for name in model.named_variables() if name.startswith(prefix)}
+    # Projection and further modules are in folders of their own (`sentence_transformers.py`).
+    prefixes = (heads.AlbertForEmbedding.head_prefix, heads.AlbertForEmbedding.modules_prefix)
+    elsewhere = {name for name in model.named_variables() if name.startswith(prefixes)}
     tensors = _their_tensors(model, left_out | elsewhere)
-    config = _their_config(model, task, sorted(left_out))
+    finds_special_tokens = bool(tokenizer) and tokenizer.rules.finds_special_tokens
+    config = _their_config(model, task, sorted(left_out), finds_special_tokens=finds_special_tokens)
     if bert.is_bert(model.config):
         tensors, config = bert.to_bert(tensors), bert.without_albert_sizes(config)
     contents[WEIGHTS] = safetensors.numpy.save(tensors, metadata={"format": "pt"})
@@ -357,7 +451,11 @@ def _their_tensors(model: ModelWithHead, left_out: Collection[str]) -> dict[str,
 
 
 def _their_config(
-    model: ModelWithHead, task: Mapping[str, Any], left_out: Sequence[str]
+    model: ModelWithHead,
+    task: Mapping[str, Any],
+    left_out: Sequence[str],
+    *,
+    finds_special_tokens: bool,
 ) -> dict[str, Any]:
     """The configuration of the Hugging Face class, with a section `albert_tf` for our own settings."""
     config, architecture = model.config, model.hf_architecture
@@ -376,6 +474,7 @@ def _their_config(
             "model_class": type(model).__name__,
             **({"task": dict(task)} if task else {}),
             **({"left_out": left_out} if left_out else {}),
+            **({FINDS_SPECIAL_TOKENS: True} if finds_special_tokens else {}),
         },
     }
     dropped = ["share_parameters", "torch_dtype", "problem_type"]
@@ -390,6 +489,9 @@ def _their_config(
         if not config.is_multi_label:
             is_one = len(config.labels) == 1
             values["problem_type"] = "regression" if is_one else "single_label_classification"
+            identity = VECTOR_ACTIVATIONS["identity"].torch
             if is_one:  # otherwise CrossEncoder of sentence-transformers applies one, too
-                values.setdefault("sentence_transformers", {"activation_fn": IDENTITY})
+                values.setdefault("sentence_transformers", {"activation_fn": identity})
+            if config.score_is_probability:
+                values.pop("problem_type")
     return values

@@ -45,7 +45,7 @@ def read(folder: str, checkpoint: str = "") -> Weights:
         restored = tf.train.Checkpoint(model=model).read(checkpoint).expect_partial()
         restored.assert_existing_objects_matched()
     arrays = {name: variable.numpy() for name, variable in model.named_variables().items()}
-    text = hugging_face.vocabulary_of(model_folder)
+    text = hugging_face.vocabulary_of(model_folder, {})
     recorded = {name: value for name, value in groups["task"].items() if name in text}
     return Weights(checkpoint, config, arrays, model_class.__name__, **text | recorded)
 

@@ -10,48 +10,65 @@ import safetensors.numpy
 
 from albert_tf.core import files
 from albert_tf.core.errors import UserError, shortened
-from albert_tf.formats import embedding_modules, hugging_face
+from albert_tf.formats import cross_encoders, embedding_modules, hugging_face, setfit
 from albert_tf.formats.description import CONFIG
 from albert_tf.formats.weights import Weights
-from albert_tf.model.config import AlbertConfig
-from albert_tf.model.heads import AlbertForEmbedding
-from albert_tf.model.pooling import POOLINGS
+from albert_tf.model.heads import AlbertForEmbedding, AlbertForSequenceClassification
+from albert_tf.model.pooling import ORDER_OF_SWITCHES, POOLINGS, parts_of
+from albert_tf.model.vector_modules import (
+    DENSE,
+    LAYER_NORM,
+    NORMALIZE,
+    VECTOR_ACTIVATIONS,
+    activation_of_torch,
+)
 
 _PREFIX = "sentence_transformers.models."  # version 6 writes other names, and reads these, too
-_ACTIVATIONS = {"identity": hugging_face.IDENTITY, "tanh": "torch.nn.modules.activation.Tanh"}
 _PROJECTION = AlbertForEmbedding.head_prefix
 
 
 def read(folder: str) -> Weights:
     """The model in a Hugging Face folder; with modules beside it, their settings and arrays belong to the model."""
+    setfit.remark_on_head(folder)
     if embedding_modules.recognizes(folder):
         return _read_modules(folder)
     weights = hugging_face.read(folder)
-    activation = embedding_modules.about(folder).get("activation_fn")
-    if not activation:
-        return weights
-    # A CrossEncoder of version 6; older versions have the same entry in config.json.
-    own = {"sentence_transformers": {"activation_fn": activation}}
-    config = weights.config.replace(foreign={**weights.config.foreign, **own})
+    about = embedding_modules.about(folder)
+    config = weights.config
+    if weights.model_class == AlbertForSequenceClassification.__name__:
+        config = cross_encoders.with_activation(config, folder, about)
+    if about.get("similarity_fn_name"):
+        how = {"similarity": embedding_modules.similarity(about, folder)}
+        config = config.replace(foreign={**config.foreign, "sentence_embedding": how})
     return dataclasses.replace(weights, config=config)
 
 
 def _read_modules(folder: str) -> Weights:
-    places = embedding_modules.modules(folder)
-    weights = hugging_face.read(places["Transformer"])
+    transformer, _ = embedding_modules.modules(folder)
+    weights = hugging_face.read(transformer)
     config = weights.config
     task = embedding_modules.settings(folder, config.max_position_embeddings)
+    embedding_modules.check_width(folder, config.hidden_size)
     how: dict[str, Any] = {name: task[name] for name in ("pooling", "normalize")}
+    about_path = os.path.join(folder, embedding_modules.ABOUT)
+    how["similarity"] = embedding_modules.similarity(embedding_modules.about(folder), about_path)
     arrays = {name: array for name, array in weights.arrays.items() if name.startswith("bert/")}
-    if "Dense" in places:
-        projection, activation = _projection(places["Dense"], config)
-        arrays.update(projection)
-        size = len(projection[f"{_PROJECTION}bias"])
-        how |= {"projection_size": size, "projection_activation": activation}
-        task["projection_size"] = size
+    width = config.hidden_size * len(parts_of(how["pooling"]))
+    if embedding_modules.is_usual(folder):
+        dense = [m for m in embedding_modules.layers(folder) if m.kind == embedding_modules.DENSE]
+        if dense:
+            arrays_of_dense, activation = _dense(dense[0].folder, width)
+            arrays |= {_PROJECTION + name: array for name, array in arrays_of_dense.items()}
+            size = len(arrays_of_dense["bias"])
+            how |= {"projection_size": size, "projection_activation": activation}
+            task["projection_size"] = size
+    else:
+        modules, arrays_of_modules = _further_modules(folder, width)
+        how["modules"] = modules
+        arrays |= arrays_of_modules
     return dataclasses.replace(
         weights,
-        **embedding_modules.cleaning(places["Transformer"], vars(weights)),
+        **embedding_modules.cleaning(transformer, vars(weights)),
         source=folder,
         config=config.replace(foreign={**config.foreign, "sentence_embedding": how}),
         arrays=arrays,
@@ -60,52 +77,122 @@ def _read_modules(folder: str) -> Weights:
     )
 
 
-def _projection(folder: str, config: AlbertConfig) -> tuple[dict[str, np.ndarray], str]:
-    """The arrays of a Dense module under our names, and its activation."""
+def _further_modules(folder: str, width: int) -> tuple[list[dict[str, Any]], dict[str, np.ndarray]]:
+    """The modules after the pooling, whose vectors have `width` values, as `vector_modules.py`; and their arrays."""
+    modules: list[dict[str, Any]] = []
+    arrays: dict[str, np.ndarray] = {}
+    for number, module in enumerate(embedding_modules.layers(folder)):
+        own: dict[str, np.ndarray] = {}
+        if module.kind == embedding_modules.DENSE:
+            own, activation = _dense(module.folder, width)
+            width = len(own["bias"])
+            modules.append({"kind": DENSE, "size": width, "activation": activation})
+        elif module.kind == embedding_modules.LAYER_NORM:
+            own = _layer_norm(module.folder, width)
+            modules.append({"kind": LAYER_NORM})
+        else:
+            modules.append({"kind": NORMALIZE})
+        prefix = f"{AlbertForEmbedding.modules_prefix}{number}/"
+        arrays |= {prefix + name: array for name, array in own.items()}
+    return modules, arrays
+
+
+def _dense(folder: str, width: int) -> tuple[dict[str, np.ndarray], str]:
+    """The arrays of a Dense module for vectors of `width` values under our names, and its activation."""
     path = os.path.join(folder, CONFIG)
-    name = files.read_json(path).get("activation_function")
-    activation = next((ours for ours, theirs in _ACTIVATIONS.items() if theirs == name), "")
+    values = files.read_json(path)
+    # sentence-transformers makes a Dense without an entry with Tanh.
+    name = values.get("activation_function", VECTOR_ACTIVATIONS["tanh"].torch)
+    activation = activation_of_torch(name) if isinstance(name, str) else ""
     if not activation:
-        known = " or ".join(_ACTIVATIONS.values())
-        raise UserError(f"{path}: activation_function is {shortened(name)}, expected {known}")
-    tensors, path = hugging_face.read_tensors(folder)
+        known = ", ".join(own.torch.rpartition(".")[2] for own in VECTOR_ACTIVATIONS.values())
+        expected = f"expected a class of torch.nn: {known}"
+        raise UserError(f"{path}: activation_function is {shortened(name)}, {expected}")
+    tensors, weights_path = hugging_face.read_tensors(folder)
     weight = tensors.get("linear.weight", np.zeros(0))
-    if weight.shape[1:] != (config.hidden_size,):
-        expected = f"linear.weight [values, {config.hidden_size}]"
-        raise UserError(f"{path}: expected {expected}, got {list(weight.shape)}")
-    arrays = {"kernel": weight.T, "bias": tensors.get("linear.bias", np.zeros(len(weight)))}
-    named = {_PROJECTION + key: array.astype(np.float32) for key, array in arrays.items()}
-    return named, activation
+    if weight.shape[1:] != (width,):
+        expected = f"linear.weight [values, {width}]"
+        raise UserError(f"{weights_path}: expected {expected}, got {list(weight.shape)}")
+    for key, size in (("in_features", width), ("out_features", len(weight))):
+        if values.get(key, size) != size:
+            expected = f"linear.weight has {size}"
+            raise UserError(f"{path}: {key} is {shortened(values[key])}, but {expected}")
+    bias = tensors.get("linear.bias", np.zeros(len(weight)))
+    if bias.shape != (len(weight),):
+        expected = f"linear.bias [{len(weight)}]"
+        raise UserError(f"{weights_path}: expected {expected}, got {list(bias.shape)}")
+    arrays = {"kernel": weight.T, "bias": bias}
+    return {name: array.astype(np.float32) for name, array in arrays.items()}, activation
+
+
+def _layer_norm(folder: str, width: int) -> dict[str, np.ndarray]:
+    """The arrays of a LayerNorm module for vectors of `width` values under our names."""
+    tensors, path = hugging_face.read_tensors(folder)
+    arrays = {}
+    for ours, theirs in (("gamma", "norm.weight"), ("beta", "norm.bias")):
+        array = tensors.get(theirs, np.zeros(0))
+        if array.shape != (width,):
+            raise UserError(f"{path}: expected {theirs} [{width}], got {list(array.shape)}")
+        arrays[ours] = array.astype(np.float32)
+    return arrays
 
 
 def module_files(model: AlbertForEmbedding, task: Mapping[str, Any]) -> dict[str, bytes]:
     """The files of a folder that the Hugging Face layout does not have, by their paths."""
-    how, width = model.config.sentence_embedding, model.config.hidden_size
-    keys = {own.sentence_transformers: name == how["pooling"] for name, own in POOLINGS.items()}
-    settings: dict[str, Any] = {"Pooling": {"word_embedding_dimension": width, **keys}}
+    how = model.config.sentence_embedding
+    written = [_pooling_module(model)]
+    for number, module in enumerate(how["modules"]):
+        written.append(_further_module(module, model.module_layers.get(str(number))))
     if model.projection:
-        activation = {"activation_function": _ACTIVATIONS[how["projection_activation"]]}
-        sizes = {"in_features": width, "out_features": how["projection_size"], "bias": True}
-        settings["Dense"] = {**sizes, **activation}
+        written.append(_dense_module(model.projection, how["projection_activation"]))
     if how["normalize"]:
-        settings["Normalize"] = {}
-    names = ["Transformer", *settings]
-    places = ["", *(f"{number}_{name}" for number, name in enumerate(settings, start=1))]
-    modules = [
-        {"idx": number, "name": str(number), "path": place, "type": _PREFIX + name}
-        for number, (place, name) in enumerate(zip(places, names, strict=True))
-    ]
+        written.append((embedding_modules.NORMALIZE, {}, {}))
+    contents: dict[str, Any] = {}
+    modules = [{"idx": 0, "name": "0", "path": "", "type": f"{_PREFIX}Transformer"}]
+    for number, (kind, settings, tensors) in enumerate(written, start=1):
+        place = f"{number}_{kind}"
+        own = {"idx": number, "name": str(number), "path": place, "type": _PREFIX + kind}
+        modules.append(own)
+        contents[f"{place}/{CONFIG}"] = files.json_bytes(settings)
+        if tensors:
+            content = safetensors.numpy.save(tensors, metadata={"format": "pt"})
+            contents[f"{place}/{hugging_face.WEIGHTS}"] = content
     length = task.get("max_seq_length", model.config.max_position_embeddings)
+    about = {"__version__": {}, "similarity_fn_name": how["similarity"], "prompts": {}}
     values = {
         embedding_modules.MODULES: modules,
         embedding_modules.SETTINGS: {"max_seq_length": length, "do_lower_case": False},
-        embedding_modules.ABOUT: {"__version__": {}, "similarity_fn_name": "cosine", "prompts": {}},
-        **dict(zip((f"{place}/{CONFIG}" for place in places[1:]), settings.values(), strict=True)),
+        embedding_modules.ABOUT: about,
     }
-    contents = {name: files.json_bytes(value) for name, value in values.items()}
-    if model.projection:
-        kernel, bias = model.projection.kernel.numpy(), model.projection.bias.numpy()
-        tensors = {"linear.weight": np.ascontiguousarray(kernel.T), "linear.bias": bias}
-        path = f"2_Dense/{hugging_face.WEIGHTS}"
-        contents[path] = safetensors.numpy.save(tensors, metadata={"format": "pt"})
-    return contents
+    return contents | {name: files.json_bytes(value) for name, value in values.items()}
+
+
+# The kind of a module, the values of its `config.json`, and its tensors.
+_Written = tuple[str, dict[str, Any], dict[str, np.ndarray]]
+
+
+def _pooling_module(model: AlbertForEmbedding) -> _Written:
+    names = parts_of(model.config.sentence_embedding["pooling"])
+    settings: dict[str, Any] = {"word_embedding_dimension": model.config.hidden_size}
+    if names == [name for name in ORDER_OF_SWITCHES if name in names]:
+        settings |= {own.sentence_transformers: name in names for name, own in POOLINGS.items()}
+    else:  # only since version 6, poolings are in another order than that of the switches
+        settings["pooling_mode"] = names
+    return "Pooling", settings, {}
+
+
+def _further_module(module: Mapping[str, Any], layer: Any) -> _Written:
+    if module["kind"] == DENSE:
+        return _dense_module(layer, module["activation"])
+    if module["kind"] == NORMALIZE:
+        return embedding_modules.NORMALIZE, {}, {}
+    tensors = {"norm.weight": layer.gamma.numpy(), "norm.bias": layer.beta.numpy()}
+    return embedding_modules.LAYER_NORM, {"dimension": len(tensors["norm.bias"])}, tensors
+
+
+def _dense_module(layer: Any, activation: str) -> _Written:
+    kernel, bias = layer.kernel.numpy(), layer.bias.numpy()
+    sizes = {"in_features": kernel.shape[0], "out_features": kernel.shape[1], "bias": True}
+    settings = {**sizes, "activation_function": VECTOR_ACTIVATIONS[activation].torch}
+    tensors = {"linear.weight": np.ascontiguousarray(kernel.T), "linear.bias": bias}
+    return embedding_modules.DENSE, settings, tensors

@@ -18,6 +18,7 @@ from albert_tf.formats.weights import Weights, check_complete, only_vocabulary
 from albert_tf.model.activations import ACTIVATIONS
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.heads import ModelWithHead
+from albert_tf.text.rules import TokenizerRules
 from albert_tf.text.tokenizer import Tokenizer
 
 CHECKPOINT = "model.ckpt-best"
@@ -43,6 +44,7 @@ def read(prefix: str) -> Weights:
     names = ("model_class", "do_lower_case", "keep_accents", "left_out")
     settings = {name: own[name] for name in names if name in own}
     settings |= {"vocabulary": vocabulary, "task_settings": own.get("task", {})}
+    settings["rules"] = TokenizerRules.from_dict(own.get("rules"), path)
     # No file of a released cased model says so, but the name of its folder (tokenization.py:28-74).
     if is_bert and re.search(r"(?<!un)cased_L-\d+", os.path.basename(os.path.abspath(folder))):
         settings["do_lower_case"] = False
@@ -78,6 +80,8 @@ def write(
     variables = {name: value for name, value in variables.items() if name not in untrained}
     own = {"model_class": type(model).__name__, **cleaning, "task": dict(task)}
     own |= {"left_out": sorted(untrained)} if untrained else {}
+    rules = tokenizer.rules.to_dict() if tokenizer else {}
+    own |= {"rules": rules} if rules else {}
     values = {**model.config.to_dict(), TF1_OWN_KEY: own}
     contents = {CONFIG: (json.dumps(values, indent=2) + "\n").encode()}
     if tokenizer:

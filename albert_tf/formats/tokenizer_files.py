@@ -39,6 +39,7 @@ def vocabulary_files(tokenizer: Tokenizer | None, max_length: int | None) -> dic
         **_cleaning(tokenizer.cleaning),
         **({"model_max_length": max_length} if max_length else {}),
         "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
+        **_rules(tokenizer),
         "clean_up_tokenization_spaces": False,
         **special,
         "bos_token": "[CLS]",
@@ -69,21 +70,39 @@ def _cleaning(cleaning: Mapping[str, bool]) -> dict[str, Any]:
     return {**cleaning, "strip_accents": strip_accents}
 
 
+def _rules(tokenizer: Tokenizer) -> dict[str, Any]:
+    """What the settings say in addition for a model of others."""
+    rules, settings = tokenizer.rules, dict[str, Any]()
+    if rules.truncation_side != "right":
+        settings["truncation_side"] = rules.truncation_side
+    if not rules.separates_chinese:
+        settings["tokenize_chinese_chars"] = False
+    if rules.strips_accents:
+        settings["strip_accents"] = True
+    if not rules.numbers_segments:
+        settings["model_input_names"] = ["input_ids", "attention_mask"]
+    return settings
+
+
 def _json(values: Any) -> bytes:
     return json.dumps(values, indent=1, ensure_ascii=False).encode() + b"\n"
 
 
 def _wordpiece(tokenizer: Any) -> dict[str, Any]:
     """The parts of `tokenizer.json` that depend on the kind of vocabulary."""
-    settings = _cleaning(tokenizer.cleaning)
-    steps = {"lowercase": settings["do_lower_case"], "strip_accents": settings["strip_accents"]}
+    settings = {**_cleaning(tokenizer.cleaning), **_rules(tokenizer)}
+    steps = {
+        "handle_chinese_chars": tokenizer.rules.separates_chinese,
+        "strip_accents": settings["strip_accents"],
+        "lowercase": settings["do_lower_case"],
+    }
     model = {
         "unk_token": wordpiece.UNKNOWN,
         "continuing_subword_prefix": wordpiece.CONTINUES_WORD,
         "max_input_chars_per_word": wordpiece.MOST_CHARACTERS,
         "vocab": {token: id for id, token in enumerate(tokenizer.vocabulary())},
     }
-    cleaned = {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True, **steps}
+    cleaned = {"type": "BertNormalizer", "clean_text": True, **steps}
     return {
         "normalizer": cleaned,
         "pre_tokenizer": {"type": "BertPreTokenizer"},

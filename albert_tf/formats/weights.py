@@ -12,6 +12,7 @@ import numpy as np
 from albert_tf.core import files
 from albert_tf.core.errors import UserError, shortened
 from albert_tf.model.config import AlbertConfig
+from albert_tf.text.rules import TokenizerRules
 from albert_tf.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ class Weights:
     task_settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # if fine-tuned
     left_out: tuple[str, ...] = ()  # names of variables without trained values, such as a pooler
     keep_accents: bool | None = None
+    rules: TokenizerRules = TokenizerRules()
+    max_length: int | None = None  # of the tokenizer's files, below the number of positions
 
     @property
     def cleaning(self) -> dict[str, bool]:
@@ -212,6 +215,7 @@ def read_export(path: str) -> dict[str, Any]:
         if not isinstance(about[name], kind):
             reason = f"{name} is {shortened(about[name])}, expected {expected}"
             raise UserError(f"{path}: {reason}; export the model again")
+    values["rules"] = TokenizerRules.from_dict(about.get("rules"), path)
     return values
 
 

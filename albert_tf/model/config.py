@@ -15,16 +15,19 @@ from albert_tf.core import files
 from albert_tf.core.errors import UserError, shortened
 from albert_tf.core.settings import Settings, setting
 from albert_tf.model.activations import ACTIVATIONS, OF_TRANSFORMERS
-from albert_tf.model.pooling import POOLINGS
+from albert_tf.model.pooling import is_pooling, parts_of
+from albert_tf.model.vector_modules import DENSE, VECTOR_ACTIVATIONS, is_module
 
 SHARING_STRATEGIES = ("all", "attention", "ffn", "none")
 MULTI_LABEL = "multi_label_classification"  # problem_type of transformers
-PROJECTION_ACTIVATIONS = ("identity", "tanh")
+SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")  # as sentence-transformers names them
 SENTENCE_EMBEDDING = {
     "pooling": "mean",
+    "modules": (),  # of a model of others, between pooling and projection (`vector_modules.py`)
     "projection_size": 0,
     "projection_activation": "identity",
     "normalize": False,
+    "similarity": "cosine",
 }
 _RATE = {"minimum": 0, "maximum": 0.99}
 _SIZE = {"minimum": 1, "maximum": 2**31 - 1}
@@ -123,6 +126,15 @@ class AlbertConfig(Settings):
         return {**SENTENCE_EMBEDDING, **(self.foreign.get("sentence_embedding") or {})}
 
     @property
+    def vector_size(self) -> int:
+        """The number of values of a text's vector."""
+        how = self.sentence_embedding
+        size = self.hidden_size * len(parts_of(how["pooling"]))
+        for module in how["modules"]:
+            size = module["size"] if module["kind"] == DENSE else size
+        return how["projection_size"] or size
+
+    @property
     def sentence_task(self) -> str:
         """What the sentence head predicts: `sop`, the order of two texts, or a BERT's `nsp`, if the second is next."""
         return self.foreign.get("sentence_task", "sop")
@@ -131,6 +143,19 @@ class AlbertConfig(Settings):
     def is_multi_label(self) -> bool:
         """Whether a classifier may give a text any number of its labels, instead of exactly one."""
         return self.foreign.get("problem_type") == MULTI_LABEL
+
+    @property
+    def has_sigmoid(self) -> bool:
+        """Whether the score of a cross-encoder of others is the sigmoid of its logit (`formats/cross_encoders.py`)."""
+        activation = self.foreign.get("sentence_transformers") or {}
+        is_sigmoid = str(activation.get("activation_fn")).endswith("Sigmoid")
+        return is_sigmoid and len(self.labels) == 1
+
+    @property
+    def score_is_probability(self) -> bool:
+        """Whether a classifier with one label answers with a sigmoid, as a pipeline of transformers does."""
+        is_regression = self.foreign.get("problem_type") == "regression"
+        return self.has_sigmoid and not is_regression
 
     def with_labels(
         self, labels: Sequence[str], task_name: str, *, is_multi_label: bool = False
@@ -280,8 +305,10 @@ def _is_sentence_embedding(value: Any) -> bool:
     if not isinstance(value, dict) or not value.keys() <= SENTENCE_EMBEDDING.keys():
         return False
     how = {**SENTENCE_EMBEDDING, **value}
-    is_known = how["pooling"] in POOLINGS
-    is_known &= how["projection_activation"] in PROJECTION_ACTIVATIONS
+    modules = how["modules"]
+    is_known = is_pooling(how["pooling"]) and how["similarity"] in SIMILARITIES
+    is_known &= how["projection_activation"] in VECTOR_ACTIVATIONS
+    is_known &= isinstance(modules, list | tuple) and all(map(is_module, modules))
     size = how["projection_size"]
     return is_known and type(size) is int and size >= 0 and type(how["normalize"]) is bool
 

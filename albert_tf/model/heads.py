@@ -23,7 +23,13 @@ from albert_tf.model.encoder import (
     prefixed,
     training_seed,
 )
-from albert_tf.model.pooling import POOLINGS
+from albert_tf.model.pooling import POOLINGS, parts_of
+from albert_tf.model.vector_modules import (
+    DENSE,
+    LAYER_NORM_EPSILON,
+    NORMALIZE,
+    VECTOR_ACTIVATIONS,
+)
 
 
 class MaskedLmHead(tf_keras.layers.Layer):
@@ -344,8 +350,8 @@ class AlbertForSpanOrNone(ModelWithHead):
 class AlbertForEmbedding(ModelWithHead):
     """Encoder whose last hidden states become one vector for each text; `AlbertConfig.sentence_embedding` says how.
 
-    They are pooled (`pooling.py`), projected to `projection_size` values unless it is 0, and divided by their length if
-    `normalize` is true.
+    They are pooled (`pooling.py`), pass the modules of a model of others (`vector_modules.py`), are projected to
+    `projection_size` values unless it is 0, and divided by their length if `normalize` is true.
 
     Attributes:
       cuts_padding: whether each column of texts [B, C, L] is cut to its own longest text, which XLA cannot compile.
@@ -354,20 +360,26 @@ class AlbertForEmbedding(ModelWithHead):
     """
 
     head_prefix = "embedding/projection/"
+    modules_prefix = "embedding/modules/"
     pipeline_tag = "sentence-similarity"
     uses_pooler = False
     cuts_padding = False
 
     def _build_head(self, initializers):
         how = self.config.sentence_embedding
-        size, activation = how["projection_size"], how["projection_activation"]
-        self.projection = size and Dense(
-            self.config.hidden_size,
-            size,
-            initializers,
-            "float32",
-            tf.tanh if activation == "tanh" else None,
-        )
+        width = self.config.hidden_size * len(parts_of(how["pooling"]))
+        self.module_layers = {}  # by the number of the module; a normalization has no layer
+        for number, module in enumerate(how["modules"]):
+            if module["kind"] == DENSE:
+                layer = Dense(width, module["size"], initializers, "float32")
+                width = module["size"]
+            elif module["kind"] == NORMALIZE:
+                continue
+            else:
+                layer = LayerNorm(width, LAYER_NORM_EPSILON)
+            self.module_layers[str(number)] = layer
+        size = how["projection_size"]
+        self.projection = size and Dense(width, size, initializers, "float32")
 
     def call(self, inputs, training=False, seed=None):
         """`embedding` float32 [B, D], or [B, C, D] for several texts [B, C, L]; D is the projection's width, if any."""
@@ -393,21 +405,34 @@ class AlbertForEmbedding(ModelWithHead):
     def _vectors(self, inputs, training: bool, seed):
         outputs = self.encoder(inputs, training=training, seed=seed)
         pooled_BD = self._pooled(outputs["sequence_output"], inputs.get("input_mask"))
+        how = self.config.sentence_embedding
+        vectors_BD = pooled_BD
+        for number, module in enumerate(how["modules"]):
+            if module["kind"] == NORMALIZE:
+                vectors_BD = unit_length(vectors_BD)
+                continue
+            vectors_BD = self.module_layers[str(number)](vectors_BD)
+            if module["kind"] == DENSE:
+                vectors_BD = VECTOR_ACTIVATIONS[module["activation"]].compute(tf, vectors_BD)
         if self.projection:
-            pooled_BD = self.projection(pooled_BD)
-        is_unit = self.config.sentence_embedding["normalize"]
-        return unit_length(pooled_BD) if is_unit else pooled_BD
+            activation = VECTOR_ACTIVATIONS[how["projection_activation"]]
+            vectors_BD = activation.compute(tf, self.projection(vectors_BD))
+        return unit_length(vectors_BD) if how["normalize"] else vectors_BD
 
     def _pooled(self, hidden_BLD, mask_BL):
         hidden_BLD = tf.cast(hidden_BLD, tf.float32)
         if mask_BL is None:
             mask_BL = tf.ones(tf.shape(hidden_BLD)[:2])
         mask_BL1 = tf.cast(mask_BL, tf.float32)[:, :, None]
-        pooling = POOLINGS[self.config.sentence_embedding["pooling"]]
-        return pooling.pool(tf, hidden_BLD, mask_BL1)
+        names = parts_of(self.config.sentence_embedding["pooling"])
+        pooled = [POOLINGS[name].pool(tf, hidden_BLD, mask_BL1) for name in names]
+        return tf.concat(pooled, axis=-1) if len(pooled) > 1 else pooled[0]
 
     def _head_layers(self):
-        return {self.head_prefix: self.projection} if self.projection else {}
+        layers = {
+            f"{self.modules_prefix}{number}/": layer for number, layer in self.module_layers.items()
+        }
+        return {**layers, **({self.head_prefix: self.projection} if self.projection else {})}
 
 
 def unit_length(vectors):

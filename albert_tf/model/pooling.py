@@ -4,7 +4,7 @@ This file imports no TensorFlow: the sizes of a model are checked before TensorF
 `encoder.py`; a mask has 1 for a token and 0 for padding.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 
@@ -40,6 +40,51 @@ def _onnx_max(graph, hidden_BLD, mask_BL1):
     return graph.op("ReduceMax", masked_BLD, graph.integers(1), keepdims=0)
 
 
+def _mean_sqrt(tf, hidden_BLD, mask_BL1):
+    count_B1 = tf.maximum(tf.reduce_sum(mask_BL1, axis=1), 1.0)
+    return tf.reduce_sum(hidden_BLD * mask_BL1, axis=1) / tf.sqrt(count_B1)
+
+
+def _onnx_mean_sqrt(graph, hidden_BLD, mask_BL1):
+    one, masked_BLD = graph.integers(1), graph.op("Mul", hidden_BLD, mask_BL1)
+    count_B1 = graph.op("ReduceSum", mask_BL1, one, keepdims=0)
+    total_BD = graph.op("ReduceSum", masked_BLD, one, keepdims=0)
+    root_B1 = graph.op("Sqrt", graph.op("Max", count_B1, graph.number(1)))
+    return graph.op("Div", total_BD, root_B1)
+
+
+def _weighted_mean(tf, hidden_BLD, mask_BL1):
+    # 1 1 1 0 -> 1 2 3 0: the weight of a token is its position, counted from 1
+    weights_BL1 = tf.cumsum(mask_BL1, axis=1) * mask_BL1
+    total_B1 = tf.maximum(tf.reduce_sum(weights_BL1, axis=1), 1.0)
+    return tf.reduce_sum(hidden_BLD * weights_BL1, axis=1) / total_B1
+
+
+def _onnx_weighted_mean(graph, hidden_BLD, mask_BL1):
+    one = graph.integers(1)
+    weights_BL1 = graph.op("Mul", graph.op("CumSum", mask_BL1, one), mask_BL1)
+    total_B1 = graph.op("ReduceSum", weights_BL1, one, keepdims=0)
+    weighted_BLD = graph.op("Mul", hidden_BLD, weights_BL1)
+    sum_BD = graph.op("ReduceSum", weighted_BLD, one, keepdims=0)
+    return graph.op("Div", sum_BD, graph.op("Max", total_B1, graph.number(1)))
+
+
+def _last(tf, hidden_BLD, mask_BL1):
+    # 1 1 1 0 -> positions 1 2 3 3, minus their number, plus 1 -> -1 0 1 1 -> without padding 0 0 1 0
+    count_B11 = tf.reduce_sum(mask_BL1, axis=1, keepdims=True)
+    is_last_BL1 = tf.nn.relu(tf.cumsum(mask_BL1, axis=1) - count_B11 + 1.0) * mask_BL1
+    return tf.reduce_sum(hidden_BLD * is_last_BL1, axis=1)
+
+
+def _onnx_last(graph, hidden_BLD, mask_BL1):
+    one = graph.integers(1)
+    count_B11 = graph.op("ReduceSum", mask_BL1, one, keepdims=1)
+    from_end_BL1 = graph.op("Sub", graph.op("CumSum", mask_BL1, one), count_B11)
+    reached_BL1 = graph.op("Relu", graph.op("Add", from_end_BL1, graph.number(1)))
+    is_last_BL1 = graph.op("Mul", reached_BL1, mask_BL1)
+    return graph.op("ReduceSum", graph.op("Mul", hidden_BLD, is_last_BL1), one, keepdims=0)
+
+
 POOLINGS = {
     "mean": Pooling("their mean", _mean, _onnx_mean, "pooling_mode_mean_tokens"),
     "cls": Pooling(
@@ -49,4 +94,35 @@ POOLINGS = {
         "pooling_mode_cls_token",
     ),
     "max": Pooling("the maximum of each value", _max, _onnx_max, "pooling_mode_max_tokens"),
+    "mean_sqrt_len_tokens": Pooling(
+        "their sum, divided by the root of their number",
+        _mean_sqrt,
+        _onnx_mean_sqrt,
+        "pooling_mode_mean_sqrt_len_tokens",
+    ),
+    "weightedmean": Pooling(
+        "their mean, weighted by their positions",
+        _weighted_mean,
+        _onnx_weighted_mean,
+        "pooling_mode_weightedmean_tokens",
+    ),
+    "lasttoken": Pooling("that of the last [SEP]", _last, _onnx_last, "pooling_mode_lasttoken"),
 }
+# In which older files of sentence-transformers, which have a switch for each, put several side by side.
+ORDER_OF_SWITCHES = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
+_BETWEEN = "+"
+
+
+def joined(names: Sequence[str]) -> str:
+    """The name of several poolings side by side, such as "cls+mean"."""
+    return _BETWEEN.join(names)
+
+
+def parts_of(name: str) -> list[str]:
+    """The inverse of `joined`."""
+    return name.split(_BETWEEN)
+
+
+def is_pooling(name: object) -> bool:
+    """Whether a value is the name of a pooling, or of several side by side."""
+    return isinstance(name, str) and all(part in POOLINGS for part in parts_of(name))

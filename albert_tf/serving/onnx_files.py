@@ -16,7 +16,8 @@ from albert_tf.model import encoder as layers
 from albert_tf.model import heads, plain_ops
 from albert_tf.model.activations import ACTIVATIONS
 from albert_tf.model.heads import ModelWithHead, ScoreHead
-from albert_tf.model.pooling import POOLINGS
+from albert_tf.model.pooling import POOLINGS, parts_of
+from albert_tf.model.vector_modules import DENSE, NORMALIZE, VECTOR_ACTIVATIONS
 from albert_tf.serving import quantization
 from albert_tf.serving.onnx_model import INPUTS, MASKED_LM, MODEL
 from albert_tf.serving.parts import parts_without
@@ -306,20 +307,36 @@ def _add_pretrained(graph: _Graph, model: heads.AlbertForPreTraining, parts: set
 
 def _add_embedding(graph: _Graph, model: heads.AlbertForEmbedding) -> None:
     """See `heads.AlbertForEmbedding.call`."""
-    how, one = model.config.sentence_embedding, graph.integers(1)
+    how = model.config.sentence_embedding
     hidden_BLD = _encoded(graph, model.encoder, *INPUTS)
     mask_BL = graph.op("Cast", INPUTS[1], to=TensorProto.FLOAT)
     mask_BL1 = graph.op("Unsqueeze", mask_BL, graph.integers(2))
-    vectors_BD = POOLINGS[how["pooling"]].add_onnx(graph, hidden_BLD, mask_BL1)
+    names = parts_of(how["pooling"])
+    pooled = [POOLINGS[name].add_onnx(graph, hidden_BLD, mask_BL1) for name in names]
+    vectors_BD = graph.op("Concat", *pooled, axis=-1) if len(pooled) > 1 else pooled[0]
+    for number, module in enumerate(how["modules"]):
+        layer = model.module_layers.get(str(number))
+        if module["kind"] == NORMALIZE:
+            vectors_BD = _unit_length(graph, vectors_BD)
+        elif module["kind"] == DENSE:
+            vectors_BD = _activated(graph, module["activation"], graph.dense(layer, vectors_BD))
+        else:
+            vectors_BD = graph.layer_norm(layer, vectors_BD)
     if model.projection:
-        vectors_BD = graph.dense(model.projection, vectors_BD)
-        if how["projection_activation"] == "tanh":
-            vectors_BD = graph.op("Tanh", vectors_BD)
+        projected_BD = graph.dense(model.projection, vectors_BD)
+        vectors_BD = _activated(graph, how["projection_activation"], projected_BD)
     if how["normalize"]:
-        norm_B1 = graph.op("ReduceL2", vectors_BD, one, keepdims=1)
-        vectors_BD = graph.op("Div", vectors_BD, graph.op("Max", norm_B1, graph.number(1e-12)))
-    width = how["projection_size"] or model.config.hidden_size
-    graph.output("embedding", vectors_BD, "batch", width)
+        vectors_BD = _unit_length(graph, vectors_BD)
+    graph.output("embedding", vectors_BD, "batch", model.config.vector_size)
+
+
+def _activated(graph: _Graph, activation: str, vectors_BD: str) -> str:
+    return VECTOR_ACTIVATIONS[activation].add_onnx(graph, vectors_BD)
+
+
+def _unit_length(graph: _Graph, vectors_BD: str) -> str:
+    norm_B1 = graph.op("ReduceL2", vectors_BD, graph.integers(1), keepdims=1)
+    return graph.op("Div", vectors_BD, graph.op("Max", norm_B1, graph.number(1e-12)))
 
 
 def _add_choices(graph: _Graph, model: heads.AlbertForMultipleChoice) -> None:

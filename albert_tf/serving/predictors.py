@@ -1,5 +1,6 @@
 """Loads a finished model with its vocabulary and settings as a `Predictor`; ONNX exports need no TensorFlow."""
 
+import dataclasses
 import functools
 import os
 from collections.abc import Mapping
@@ -107,8 +108,11 @@ def load_tokenizer(path: AnyPath, do_lower_case: bool | None = None) -> Tokenize
     from albert_tf.formats import pretrained
 
     weights = pretrained.read_weights(path)
+    # For a tokenizer alone, "[SEP]" in a text is text, whoever made the model.
+    rules = dataclasses.replace(weights.rules, finds_special_tokens=False)
+    weights = dataclasses.replace(weights, rules=rules)
     tokenizer = tokenizer_of(weights, do_lower_case=do_lower_case)
-    tokenizer.max_length = weights.config.max_position_embeddings
+    tokenizer.max_length = _longest(weights)
     return tokenizer
 
 
@@ -139,11 +143,18 @@ def tokenizer_of(
     cleaning = weights.cleaning
     if do_lower_case is not None:
         cleaning["do_lower_case"] = do_lower_case
-    tokenizer = Tokenizer.from_file(path, **cleaning)
+    tokenizer = Tokenizer.from_file(path, **cleaning, rules=weights.rules)
+    tokenizer.max_length = weights.max_length
     if tokenizer.vocab_size != weights.config.vocab_size:
         reason = f"the model {weights.source} has vocab_size {weights.config.vocab_size}"
         raise UserError(f"{path}: has {tokenizer.vocab_size} tokens, but {reason}; name its own")
     return tokenizer
+
+
+def _longest(weights: Weights) -> int:
+    """The most tokens of a sequence, by the model's positions and its tokenizer's files."""
+    most = weights.config.max_position_embeddings
+    return min(most, weights.max_length or most)
 
 
 def recorded_settings(weights: Weights) -> Mapping[str, Any]:
@@ -164,8 +175,10 @@ def task_settings_of(weights: Weights, max_seq_length: int | None = None) -> dic
     """`max_seq_length`, and for a fine-tuned model all settings on which its features depend."""
     limit = weights.config.max_position_embeddings
     settings = {"max_seq_length": limit, **predictor_class_of(weights).default_settings}
-    settings["max_seq_length"] = min(limit, settings["max_seq_length"])
+    settings["max_seq_length"] = min(_longest(weights), settings["max_seq_length"])
     settings |= recorded_settings(weights)
+    if "max_seq_length" not in weights.task_settings:
+        settings["max_seq_length"] = min(_longest(weights), settings["max_seq_length"])
     threshold = settings.get("null_threshold", 0.0)
     if type(threshold) not in (int, float):
         reason = f"null_threshold is {shortened(threshold)}, expected a number"

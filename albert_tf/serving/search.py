@@ -14,7 +14,7 @@ from albert_tf.core import files
 from albert_tf.core.errors import UserError
 from albert_tf.core.progress import Progress
 from albert_tf.tasks.classification.predictor import ClassificationPredictor
-from albert_tf.tasks.embedding.metrics import nearest, unit_length
+from albert_tf.tasks.embedding.metrics import nearest, prepared
 from albert_tf.tasks.embedding.predictor import Embedder
 from albert_tf.tasks.embedding.source import search_result
 from albert_tf.tasks.predictor import Predictor
@@ -23,7 +23,7 @@ _TEXTS_AT_A_TIME = 2048
 
 
 class Search(Predictor):
-    """Answers a query with the texts of a corpus whose vectors are nearest, by their cosine.
+    """Answers a query with the texts of a corpus whose vectors are nearest, by their cosine or as the model says.
 
     Args:
       embedder: makes the vectors, which are kept beside the file `corpus`.
@@ -79,9 +79,10 @@ class Search(Predictor):
         the row, under their own names.
         """
         number = self._rerank_top if self._reranker else self._top_k
-        queries = unit_length(self._embedder.vectors_of(examples))
+        kind = self._embedder.similarity_name
+        queries = prepared(self._embedder.vectors_of(examples), kind)
         answers = []
-        nearby = nearest(queries, self._vectors, number)
+        nearby = nearest(queries, self._vectors, number, kind)
         for query, numbers, scores in zip(examples, *nearby, strict=True):
             ordered = list(zip(numbers.tolist(), scores.tolist(), strict=True))
             if self._reranker:
@@ -107,6 +108,7 @@ def model_hash(predictor: Predictor) -> str:
         "class": type(predictor.model).__name__,
         **predictor.model.config.to_dict(),
         **predictor.tokenizer.cleaning,
+        **predictor.tokenizer.rules.to_dict(),
         "vocabulary": predictor.tokenizer.sha256,
         "max_seq_length": predictor.task_settings["max_seq_length"],
     }
@@ -118,7 +120,7 @@ def model_hash(predictor: Predictor) -> str:
 
 
 def _kept(path: str, embedder: Embedder, texts: Sequence[str]) -> np.ndarray:
-    """The vectors of texts, of length 1, from a file with the same texts; otherwise they are made and written there."""
+    """The vectors of texts, `prepared`, from a file with the same texts; otherwise they are made and written there."""
     key = hashlib.sha256(json.dumps(list(texts)).encode()).hexdigest()
     if files.exists(path):
         try:
@@ -132,7 +134,8 @@ def _kept(path: str, embedder: Embedder, texts: Sequence[str]) -> np.ndarray:
     shown = Progress("texts", len(texts), unit="texts", seconds_between_lines=5, file=sys.stderr)
     with shown as progress:
         for start in range(0, len(texts), _TEXTS_AT_A_TIME):
-            parts.append(unit_length(embedder.vectors_of(texts[start : start + _TEXTS_AT_A_TIME])))
+            vectors = embedder.vectors_of(texts[start : start + _TEXTS_AT_A_TIME])
+            parts.append(prepared(vectors, embedder.similarity_name))
             progress.update(min(start + _TEXTS_AT_A_TIME, len(texts)))
     values, content = np.concatenate(parts), io.BytesIO()
     np.savez(content, key=np.array(key), values=values)

@@ -209,7 +209,8 @@ def _classify(model: heads.AlbertForSequenceClassification, text: GraphText) -> 
             names = tf.where(probabilities >= multi_label.THRESHOLD, tf.constant(labels), "")
             return {"logits": logits, "probabilities": probabilities, "labels": names}
         if len(labels) == 1:
-            return {"score": logits[:, 0]}
+            score = logits[:, 0]
+            return {"score": tf.sigmoid(score) if model.config.score_is_probability else score}
         return {
             "logits": logits,
             "probabilities": tf.nn.softmax(logits),

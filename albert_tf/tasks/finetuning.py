@@ -113,7 +113,8 @@ class FineTuningTask(Task):
         if not path:
             config.require_vocabulary(f": there is none beside {origin}")
         self.vocabulary_file = path
-        tokenizer = Tokenizer.from_file(path, **config.cleaning)
+        rules = self._weights.rules.of_words() if self._weights else None
+        tokenizer = Tokenizer.from_file(path, **config.cleaning, rules=rules)
         if not self._weights:
             return tokenizer
         # The shapes of a model's variables do not show its vocabulary and its case.

@@ -30,7 +30,7 @@ def pack_pairs(
 ) -> FeatureTable:
     """A table of sequences `input_ids` and `segment_ids` of two texts, int32 [tokens] each; the second may be None."""
     cls, sep = (np.array([id], np.int32) for id in (tokenizer.cls_id, tokenizer.sep_id))
-    segments = np.array([0, 1], np.int32)
+    segments = np.array([0, int(tokenizer.rules.numbers_segments)], np.int32)
     input_ids, segment_ids = [], []
     for first, second in pairs:
         row = [cls, first, sep] if second is None else [cls, first, sep, second, sep]

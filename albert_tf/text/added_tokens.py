@@ -23,7 +23,7 @@ HIDDEN, PLAIN, SPECIAL = 0, *wordpiece.ADDED_MARKS.values()  # SentencePiece's o
 _MARKS = {HIDDEN: "", **{kind: mark for mark, kind in wordpiece.ADDED_MARKS.items()}}
 # What a `tokenizer.json` says about the words of BERT's tokenizer.
 _STEPS: Mapping[str, Mapping[str, Any]] = {
-    "normalizer": {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True},
+    "normalizer": {"type": "BertNormalizer", "clean_text": True},
     "pre_tokenizer": {"type": "BertPreTokenizer"},
     "model": {"continuing_subword_prefix": wordpiece.CONTINUES_WORD},
 }
@@ -106,6 +106,14 @@ def _read_tokens(path: str, read: Callable, *values: Any) -> dict[int, tuple[str
 def _is_token(id: Any, token: Any) -> bool:
     is_id = type(id) is int and id >= 0
     return is_id and isinstance(token, str) and token != ""
+
+
+def check_separates_chinese(values: Mapping[str, Any], source: str) -> None:
+    """Checks that a `tokenizer.json` without the model's folder has the usual words of Chinese."""
+    normalizer = values.get("normalizer")
+    if isinstance(normalizer, dict) and normalizer.get("handle_chinese_chars") is False:
+        reason = "handle_chinese_chars is false, expected true, or the model's folder"
+        raise UserError(f"{source}: {reason} (Tokenizer.from_pretrained)")
 
 
 def _line(token: str, kind: int) -> str:

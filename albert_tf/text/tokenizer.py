@@ -2,8 +2,8 @@
 
 `serving/in_graph/tokenizer.py` has the same steps as TensorFlow operations, for exported models.
 
-Special tokens are inserted by id only: "[CLS]" inside a text is text. TensorFlow is imported for remote paths only, so
-that processes that prepare data start without it.
+Special tokens are inserted by id only: "[CLS]" inside a text is text, unless the rules (`rules.py`) say otherwise.
+TensorFlow is imported for remote paths only, so that processes that prepare data start without it.
 """
 
 import abc
@@ -23,6 +23,7 @@ import sentencepiece
 from albert_tf.core.errors import UserError, first_line
 from albert_tf.core.files import AnyPath, parse_json, read_bytes, write_files
 from albert_tf.text import added_tokens, wordpiece
+from albert_tf.text.rules import TokenizerRules
 from albert_tf.text.sequences import Texts, model_inputs
 from albert_tf.text.visible import visible_token_spans
 
@@ -114,6 +115,7 @@ class Tokenizer(abc.ABC):
       vocab_size: number of tokens, V.
       pad_id, unk_id, cls_id, sep_id, mask_id: ids of the special tokens; also as `pad_token_id` and so on.
       max_length: the most tokens that the model can read; None if it is not known.
+      rules: what the tokenizer of a model of others does differently.
 
     Raises:
       UserError: the bytes are not a vocabulary of this kind, or a special token is missing.
@@ -135,17 +137,22 @@ class Tokenizer(abc.ABC):
         *,
         do_lower_case: bool = True,
         keep_accents: bool = False,
+        rules: TokenizerRules | None = None,
         source: str = "vocabulary",
     ):
         self.content = content
         self.do_lower_case = do_lower_case
         self.keep_accents = keep_accents
+        self.rules = rules or TokenizerRules()
         self.sha256 = hashlib.sha256(content).hexdigest()
         self._load(source)
         added = added_tokens.added_tokens(content)
+        self._found_special = self.special_tokens() if self.rules.finds_special_tokens else []
+        added |= dict.fromkeys(self._found_special, added_tokens.SPECIAL)
         self._added = added_tokens.pattern_of(added, do_lower_case)
-        ids = {token: self.token_to_id(token) for token in added}
-        self._added_ids = {token.lower(): id for token, id in ids.items()} | ids
+        ids_of_added = {token: self.token_to_id(token) for token in added}
+        in_lower_case = {token.lower(): id for token, id in ids_of_added.items()}
+        self._added_ids = in_lower_case | ids_of_added
 
     @abc.abstractmethod
     def _load(self, source: str) -> None:
@@ -186,7 +193,10 @@ class Tokenizer(abc.ABC):
         """The tokenizer of a vocabulary of either kind; arguments and errors are those of `Tokenizer`."""
         if content.startswith(b"{"):  # a tokenizer.json
             source = options.get("source", "")
-            content = added_tokens.content_of_json(parse_json(content, source), source)
+            values = parse_json(content, source)
+            content = added_tokens.content_of_json(values, source)
+            if content and options.get("rules") is None:
+                added_tokens.check_separates_chinese(values, source)
         kind = WordPieceTokenizer if wordpiece.is_wordpiece(content) else SentencePieceTokenizer
         return kind(content, **options)
 
@@ -214,7 +224,12 @@ class Tokenizer(abc.ABC):
 
     @classmethod
     def from_file(
-        cls, path: AnyPath, *, do_lower_case: bool = True, keep_accents: bool = False
+        cls,
+        path: AnyPath,
+        *,
+        do_lower_case: bool = True,
+        keep_accents: bool = False,
+        rules: TokenizerRules | None = None,
     ) -> "Tokenizer":
         """The vocabulary in a file, a SentencePiece model or a WordPiece vocabulary.
 
@@ -223,12 +238,18 @@ class Tokenizer(abc.ABC):
             TensorFlow. Tokens that files of transformers beside it add to the vocabulary belong to it.
           do_lower_case: whether to lower-case text; false for a cased model.
           keep_accents: whether to keep accents, which the original removes.
+          rules: what the tokenizer of a model of others does differently.
 
         Raises:
           UserError: the file cannot be read, is not a vocabulary, or lacks a special token.
         """
         path = str(path)
-        options = {"do_lower_case": do_lower_case, "keep_accents": keep_accents, "source": path}
+        options = {
+            "do_lower_case": do_lower_case,
+            "keep_accents": keep_accents,
+            "rules": rules,
+            "source": path,
+        }
         tokenizer = cls.from_bytes(read_bytes(path), **options)
         content, folder = tokenizer.content, os.path.dirname(path)
         content = added_tokens.with_added_tokens(content, folder, tokenizer.vocabulary())
@@ -270,6 +291,12 @@ class Tokenizer(abc.ABC):
 
         return {name: tf.constant(values) for name, values in inputs.items()}
 
+    def cut(self, ids: Any, length: int) -> Any:
+        """The tokens of a text, a list or an array, that are kept if there is room for `length` of them."""
+        if self.rules.truncation_side == "left":
+            return ids[max(0, len(ids) - length) :]
+        return ids[:length]
+
     def encode(self, text: str) -> list[int]:
         """The ids of a text, without special tokens.
 
@@ -292,13 +319,18 @@ class Tokenizer(abc.ABC):
         """The ids and spans of each part of a text: added tokens, and the text between them."""
         assert self._added
         start = 0
-        for number, part in enumerate(self._added.split(text)):
+        all_parts = self._added.split(text)
+        for number, part in enumerate(all_parts):
             end = start + len(part)
             if number % 2:
                 yield [self._added_ids.get(part) or self._added_ids[part.lower()]], [(start, end)]
             elif part:
                 ids, spans = self._encode_part(part)
-                if end < len(text) and part[-1].isspace() and self._space_id is not None:
+                # Before [SEP] and the like, transformers drops white space.
+                is_before_added = (
+                    end < len(text) and all_parts[number + 1] not in self._found_special
+                )
+                if is_before_added and part[-1].isspace() and self._space_id is not None:
                     ids, spans = [*ids, self._space_id], [*spans, (len(part), len(part))]
                 yield ids, [(start + first, start + last) for first, last in spans]
             start = end
@@ -334,6 +366,14 @@ class Tokenizer(abc.ABC):
         """The text of ids, without padding, [CLS], [SEP] and [MASK]; an unknown token is "⁇", in WordPiece [UNK]."""
         skipped = {self.pad_id, self.cls_id, self.sep_id, self.mask_id}
         return self._decode([int(id) for id in ids if int(id) not in skipped])
+
+    def special_tokens(self) -> list[str]:
+        """The tokens of padding, unknown words, [CLS], [SEP] and [MASK]."""
+        return list(map(self.id_to_token, self.special_ids()))
+
+    def special_ids(self) -> list[int]:
+        """The ids of `special_tokens`."""
+        return [self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id]
 
     def vocabulary(self) -> list[str]:
         """All tokens by id."""
@@ -590,7 +630,8 @@ class WordPieceTokenizer(Tokenizer):
 
     def __reduce__(self):
         # The cache of words is not sent to other processes.
-        new = functools.partial(WordPieceTokenizer, self.content, **self.cleaning)
+        options = {**self.cleaning, "rules": self.rules}
+        new = functools.partial(WordPieceTokenizer, self.content, **options)
         return new, (), {"max_length": self.max_length}
 
     def id_to_token(self, id: int) -> str:
@@ -603,14 +644,23 @@ class WordPieceTokenizer(Tokenizer):
         check_text(text)
         return text
 
+    @property
+    def _word_rules(self) -> dict[str, bool]:
+        """The arguments of `split_words`."""
+        return {
+            **self.cleaning,
+            "strips_accents": self.rules.strips_accents,
+            "separates_chinese": self.rules.separates_chinese,
+        }
+
     def _encode_cleaned(self, texts: list[str]) -> list[list[int]]:
-        ids_of, cleaning = self._words.__getitem__, self.cleaning
-        split = (wordpiece.split_words(text, **cleaning).split() for text in texts)
+        ids_of, rules = self._words.__getitem__, self._word_rules
+        split = (wordpiece.split_words(text, **rules).split() for text in texts)
         return [list(itertools.chain.from_iterable(map(ids_of, words))) for words in split]
 
     def _encode_part(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         check_text(text)
-        split, origins = wordpiece.split_with_origins(text, **self.cleaning)
+        split, origins = wordpiece.split_with_origins(text, **self._word_rules)
         visible = [origin for char, origin in zip(split, origins, strict=True) if char.strip()]
         ids: list[int] = []
         spans: list[tuple[int, int]] = []

@@ -104,11 +104,15 @@ class _Table(dict):
 
 
 def _cleaned(char: str) -> str:
+    cleaned = _cleaned_with_chinese(char)
+    return f" {char} " if cleaned == char and is_chinese(char) else cleaned
+
+
+def _cleaned_with_chinese(char: str) -> str:
+    """The same, with Chinese characters as parts of words."""
     if is_removed(char):
         return ""
-    if is_space(char):
-        return " "
-    return f" {char} " if is_chinese(char) else char
+    return " " if is_space(char) else char
 
 
 def _separated(char: str) -> str:
@@ -116,31 +120,40 @@ def _separated(char: str) -> str:
 
 
 _CLEANED, _SEPARATED = _Table(_cleaned), _Table(_separated)
+_CLEANED_WITH_CHINESE = _Table(_cleaned_with_chinese)
 _WITHOUT_ACCENTS = _Table(lambda char: "" if is_accent(char) else _separated(char))
 
 
-def split_words(text: str, *, do_lower_case: bool, keep_accents: bool = False) -> str:
+def split_words(
+    text: str,
+    *,
+    do_lower_case: bool,
+    keep_accents: bool = False,
+    strips_accents: bool = False,
+    separates_chinese: bool = True,
+) -> str:
     """Separates the words of a text by spaces, so that `split()` returns them; lower case removes accents by default.
+
+    The last two arguments are those of `TokenizerRules`.
 
     Example:
       "It's 中文, Café" -> "it ' s  中  文  ,  cafe"
     """
-    text = text.translate(_CLEANED)
-    if not do_lower_case:
+    text = text.translate(_CLEANED if separates_chinese else _CLEANED_WITH_CHINESE)
+    if do_lower_case:
+        text = text.lower()
+        strips_accents = not keep_accents
+    if not strips_accents:
         return text.translate(_SEPARATED)
-    if keep_accents:
-        return text.lower().translate(_SEPARATED)
-    return unicodedata.normalize("NFD", text.lower()).translate(_WITHOUT_ACCENTS)
+    return unicodedata.normalize("NFD", text).translate(_WITHOUT_ACCENTS)
 
 
-def split_with_origins(
-    text: str, *, do_lower_case: bool, keep_accents: bool = False
-) -> tuple[str, list[tuple[int, int]]]:
+def split_with_origins(text: str, **rules: bool) -> tuple[str, list[tuple[int, int]]]:
     """`split_words`, with the (start, end) in `text` that each character of the result comes from."""
-    split = split_words(text, do_lower_case=do_lower_case, keep_accents=keep_accents)
+    split = split_words(text, **rules)
+    names = tuple(rules.items())
     origins = origins_of(
-        (position, position + 1, _split_length(char, do_lower_case, keep_accents))
-        for position, char in enumerate(text)
+        (position, position + 1, _split_length(char, names)) for position, char in enumerate(text)
     )
     assert len(split) == len(origins)
     return split, origins
@@ -162,8 +175,8 @@ def origins_of(parts: Iterable[tuple[int, int, int]]) -> list[tuple[int, int]]:
 
 
 @functools.cache
-def _split_length(char: str, do_lower_case: bool, keep_accents: bool) -> int:
-    return len(split_words(char, do_lower_case=do_lower_case, keep_accents=keep_accents))
+def _split_length(char: str, rules: tuple[tuple[str, bool], ...]) -> int:
+    return len(split_words(char, **dict(rules)))
 
 
 # --- Words -> tokens ---

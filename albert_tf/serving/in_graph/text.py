@@ -18,13 +18,20 @@ class GraphText(tf.Module):
         self._tokenizer = graph_tokenizer(tokenizer)
         self._pad_id, self._cls_id = tokenizer.pad_id, tokenizer.cls_id
         self._sep_id = tokenizer.sep_id
+        self._numbers_segments = tokenizer.rules.numbers_segments
+        self._cuts_left = tokenizer.rules.truncation_side == "left"
 
     def pairs(self, text_a: tf.Tensor, text_b: tf.Tensor) -> dict[str, tf.Tensor]:
         """`make_pair_features` for strings [B], the second may be empty: ids, mask, segments, int32 [B, L]."""
         first, second = self._tokenizer.encode(text_a), self._tokenizer.encode(text_b)
         lengths = first.row_lengths(), second.row_lengths()
         keep_a, keep_b = kept_lengths(*lengths, self.max_seq_length)
-        return self._packed(_first(first, keep_a), _first(second, keep_b), keep_b > 0)
+        return self._packed(self._cut(first, keep_a), self._cut(second, keep_b), keep_b > 0)
+
+    def _cut(self, ragged: tf.RaggedTensor, counts: tf.Tensor) -> tf.RaggedTensor:
+        """`Tokenizer.cut` for each row; `counts` is int64 [B], at most the length of each row."""
+        ends = ragged.row_limits() if self._cuts_left else ragged.row_starts() + counts
+        return tf.gather(ragged.flat_values, tf.ragged.range(ends - counts, ends))
 
     def _packed(
         self, first: tf.RaggedTensor, second: tf.RaggedTensor, has_second: tf.Tensor
@@ -37,7 +44,8 @@ class GraphText(tf.Module):
         length = tf.shape(input_ids)[1]
         mask = tf.sequence_mask(ids.row_lengths(), length, tf.int32)
         first_segment = tf.sequence_mask(first.row_lengths() + 2, length, tf.int32)
-        return {"input_ids": input_ids, "input_mask": mask, "segment_ids": mask - first_segment}
+        segments = mask - first_segment if self._numbers_segments else tf.zeros_like(mask)
+        return {"input_ids": input_ids, "input_mask": mask, "segment_ids": segments}
 
     def _optional(self, id: int, is_there: tf.Tensor) -> tf.RaggedTensor:
         """A token in each row where `is_there` is true, [B, (0 or 1)]."""
@@ -51,9 +59,3 @@ def kept_lengths(num_a: tf.Tensor, num_b: tf.Tensor, limit: int) -> tuple[tf.Ten
     keep_a = tf.minimum(num_a, tf.maximum(room - num_b, (room + 1) // 2))
     keep_a = tf.where(num_b > 0, keep_a, tf.minimum(num_a, limit - 2))
     return keep_a, tf.where(num_b > 0, tf.minimum(num_b, room - keep_a), 0)
-
-
-def _first(ragged: tf.RaggedTensor, counts: tf.Tensor) -> tf.RaggedTensor:
-    """The first `counts` values of each row; `counts` is int64 [B]."""
-    starts = ragged.row_starts()
-    return tf.gather(ragged.flat_values, tf.ragged.range(starts, starts + counts))

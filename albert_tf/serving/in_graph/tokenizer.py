@@ -1,6 +1,8 @@
 """The tokenizer as TensorFlow operations: the same ids as `text/tokenizer.py` for every text."""
 
+import re
 import unicodedata
+from collections.abc import Callable
 
 import tensorflow as tf
 
@@ -9,6 +11,8 @@ from albert_tf.serving.in_graph.wordpiece import TEXTS, graph_wordpiece, lower, 
 from albert_tf.text import added_tokens
 from albert_tf.text.character_class import inside_class
 from albert_tf.text.tokenizer import SentencePieceTokenizer, Tokenizer, WordPieceTokenizer
+
+_NO_CHARACTER = "\U0010ffff"
 
 
 def graph_tokenizer(tokenizer: Tokenizer) -> tf.Module:
@@ -21,8 +25,38 @@ def graph_tokenizer(tokenizer: Tokenizer) -> tf.Module:
     """
     if added := added_tokens.added_tokens(tokenizer.content):
         raise UserError(f"a graph cannot find added tokens such as {next(iter(added))}")
-    if isinstance(tokenizer, WordPieceTokenizer):
-        return graph_wordpiece(tokenizer)
+    kind = graph_wordpiece if isinstance(tokenizer, WordPieceTokenizer) else _graph_sentencepiece
+    module = kind(tokenizer)
+    if tokenizer.rules.finds_special_tokens:
+        module.encode = _finding_special_tokens(module.encode, tokenizer)
+    return module
+
+
+def _finding_special_tokens(encode: Callable, tokenizer: Tokenizer) -> Callable:
+    """`encode` for texts in which "[SEP]" and the like are special tokens (`TokenizerRules`)."""
+    tokens = tokenizer.special_tokens()
+    pattern = f"({'|'.join(map(re.escape, tokens))})"
+
+    @tf.function(input_signature=[TEXTS], autograph=False)
+    def encode_parts(texts: tf.Tensor) -> tf.RaggedTensor:
+        # The last code point, which is not a character, stands between the parts of a text.
+        texts = tf.strings.regex_replace(valid(texts), _NO_CHARACTER, "\ufffd")
+        marked = tf.strings.regex_replace(texts, pattern, rf"{_NO_CHARACTER}\1{_NO_CHARACTER}")
+        parts = tf.strings.split(marked, _NO_CHARACTER)  # [B, (parts)]
+        is_token = parts.flat_values[:, None] == tf.constant(tokens)  # [parts, special tokens]
+        is_special = tf.reduce_any(is_token, axis=1)
+        ids = tf.gather(tf.constant(tokenizer.special_ids()), tf.argmax(is_token, axis=1))
+        of_special = tf.RaggedTensor.from_row_lengths(
+            ids[is_special], tf.cast(is_special, tf.int64)
+        )
+        of_text = encode(tf.where(is_special, "", parts.flat_values))
+        of_parts = tf.concat([of_special, of_text], axis=1)  # [parts, (tokens)]
+        return tf.RaggedTensor.from_row_splits(of_parts, parts.row_splits).merge_dims(1, 2)
+
+    return encode_parts
+
+
+def _graph_sentencepiece(tokenizer: Tokenizer) -> tf.Module:
     assert isinstance(tokenizer, SentencePieceTokenizer)
     import tensorflow_text as tf_text  # imported here, because models that take ids do not need it
 

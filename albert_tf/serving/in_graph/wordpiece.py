@@ -5,6 +5,8 @@ characters, and recognizes fewer Chinese characters and punctuation marks. Its `
 words.
 """
 
+from collections.abc import Callable
+
 import tensorflow as tf
 
 from albert_tf.text import wordpiece
@@ -28,7 +30,9 @@ def graph_wordpiece(tokenizer: WordPieceTokenizer) -> tf.Module:
         token_out_type=tf.int32,
     )
     is_lower = tokenizer.do_lower_case
-    strips_accents = is_lower and not tokenizer.keep_accents
+    rules = tokenizer.rules
+    strips_accents = not tokenizer.keep_accents if is_lower else rules.strips_accents
+    is_separated = wordpiece.is_separated if rules.separates_chinese else wordpiece.is_punctuation
 
     # Without autograph, which would take half a minute for the loops that write the character classes.
     @tf.function(input_signature=[TEXTS], autograph=False)
@@ -37,7 +41,7 @@ def graph_wordpiece(tokenizer: WordPieceTokenizer) -> tf.Module:
         texts = tf.strings.regex_replace(valid(texts), f"[{removed}]", "")
         texts = tf.strings.regex_replace(texts, f"[{spaces}]", " ")
         texts = lower(texts) if is_lower else texts
-        words = tf.strings.split(_separated(texts, strips_accents))
+        words = tf.strings.split(_separated(texts, strips_accents, is_separated))
         lengths = tf.strings.length(words.flat_values, unit="UTF8_CHAR")
         is_long = lengths > wordpiece.MOST_CHARACTERS
         words = words.with_flat_values(tf.where(is_long, wordpiece.UNKNOWN, words.flat_values))
@@ -68,15 +72,17 @@ def valid(texts: tf.Tensor) -> tf.Tensor:
     )
 
 
-def _separated(texts: tf.Tensor, strips_accents: bool) -> tf.Tensor:
-    """Texts with spaces around Chinese characters and punctuation marks; optionally without accents."""
+def _separated(
+    texts: tf.Tensor, strips_accents: bool, is_separated: Callable[[str], bool]
+) -> tf.Tensor:
+    """Texts with spaces around some characters, such as punctuation marks; optionally without accents."""
     import tensorflow_text as tf_text
 
     if strips_accents:
         texts = tf_text.normalize_utf8(texts, "NFD")
         texts = tf.strings.regex_replace(texts, f"[{inside_class(wordpiece.is_accent)}]", "")
     # A Chinese character is unchanged by this, so it need not be separated before.
-    return tf.strings.regex_replace(texts, f"[{inside_class(wordpiece.is_separated)}]", r" \0 ")
+    return tf.strings.regex_replace(texts, f"[{inside_class(is_separated)}]", r" \0 ")
 
 
 def lower(texts: tf.Tensor) -> tf.Tensor:

@@ -89,7 +89,10 @@ class ClassificationPredictor(PairPredictor):
             rows = text_pairs.mean_of_windows(table, expit(logits_BC))
             return [reached_labels(labels, row) for row in rows]
         if len(labels) == 1:
-            scores = text_pairs.mean_of_windows(table, logits_BC[:, 0])
+            scores_B = logits_BC[:, 0]
+            if self.model.config.score_is_probability:
+                scores_B = expit(scores_B)
+            scores = text_pairs.mean_of_windows(table, scores_B)
             name = "score" if labels[0] == "LABEL_0" else labels[0]  # a name that nobody gave
             return [{name: float(score)} for score in scores]
         rows = text_pairs.mean_of_windows(table, softmax(logits_BC, axis=-1))
@@ -141,9 +144,7 @@ class ClassificationPredictor(PairPredictor):
         scores_B = logits_BC[:, 0]
         if len(labels) == 2:
             scores_B = softmax(logits_BC, axis=-1)[:, better_label(labels)]
-        activation = self.model.config.foreign.get("sentence_transformers") or {}
-        is_sigmoid = str(activation.get("activation_fn")).endswith("Sigmoid")
-        if is_sigmoid:
+        if self.model.config.has_sigmoid:
             scores_B = expit(scores_B)
         return list(zip(scores_B.tolist(), table.lengths.tolist(), strict=True))
 

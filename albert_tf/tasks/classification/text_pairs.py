@@ -63,7 +63,8 @@ def make_pair_features(settings: PairSettings, examples: Sequence[TextExample]) 
     for ids_a, ids_b in zip(ids[::2], ids[1::2], strict=True):
         uncut_lengths.append(len(ids_a) + 2 + (len(ids_b) + 1 if len(ids_b) else 0))
         length_a, length_b = kept_lengths(len(ids_a), len(ids_b), settings.max_seq_length)
-        pairs.append((ids_a[:length_a], ids_b[:length_b] if length_b else None))
+        first = settings.tokenizer.cut(ids_a, length_a)
+        pairs.append((first, settings.tokenizer.cut(ids_b, length_b) if length_b else None))
     columns = _label_columns(examples)
     uncut = {"max_seq_length": uncut_lengths}
     return pack_pairs(settings.tokenizer, pairs, columns, uncut_lengths=uncut)

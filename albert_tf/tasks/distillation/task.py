@@ -106,7 +106,7 @@ class DistillationTask(Task):
         path = other.vocabulary or own.vocabulary
         if not path:
             raise UserError(f"--teacher={self.config.teacher}: has no vocabulary beside it")
-        tokenizer = Tokenizer.from_file(path, **other.cleaning)
+        tokenizer = Tokenizer.from_file(path, **other.cleaning, rules=other.rules.of_words())
         if not own.has_vocabulary_of(tokenizer) or own.config.vocab_size != other.config.vocab_size:
             reason = f"has another vocabulary than --teacher={self.config.teacher}"
             raise UserError(f"--init_checkpoint: {reason}; fold that model")

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Sequence
 
 import numpy as np
+from scipy.spatial.distance import cdist
 
 from albert_tf.tasks import metrics
 
@@ -21,15 +22,34 @@ def cosines(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return (unit_length(a) * unit_length(b)).sum(axis=-1)
 
 
-def nearest(queries: np.ndarray, corpus: np.ndarray, number: int) -> tuple[np.ndarray, np.ndarray]:
-    """The rows of a corpus [n, D] with the largest products with each query [q, D], the best first.
+def prepared(vectors: np.ndarray, similarity: str) -> np.ndarray:
+    """Vectors as `similarities` takes them: of length 1 for the cosine, which is then their product."""
+    return unit_length(vectors) if similarity == "cosine" else vectors
 
-    Returns indices int64 [q, number] and products float32 [q, number]; of equal products, the first row is first.
+
+def similarities(a: np.ndarray, b: np.ndarray, similarity: str) -> np.ndarray:
+    """How alike each of some `prepared` vectors [a, D] is to each of others [b, D], float32 [a, b]; larger is more.
+
+    Distances are negative, as in sentence-transformers.
+    """
+    if similarity in ("cosine", "dot"):
+        return a @ b.T
+    metric = {"euclidean": "euclidean", "manhattan": "cityblock"}[similarity]
+    return -cdist(a, b, metric).astype(np.float32)
+
+
+def nearest(
+    queries: np.ndarray, corpus: np.ndarray, number: int, similarity: str = "dot"
+) -> tuple[np.ndarray, np.ndarray]:
+    """The rows of a corpus [n, D] that are most alike to each query [q, D], the best first; vectors are `prepared`.
+
+    Returns indices int64 [q, number] and scores float32 [q, number]; of equal scores, the first row is first.
     """
     number = min(number, len(corpus))
     indices, products = [], []
     for start in range(0, len(queries), _QUERIES_AT_A_TIME):
-        scores = queries[start : start + _QUERIES_AT_A_TIME] @ corpus.T
+        batch = queries[start : start + _QUERIES_AT_A_TIME]
+        scores = similarities(batch, corpus, similarity)
         # The smallest of the largest: all rows above it, and the first ones equal to it.
         least = np.partition(scores, -number, axis=1)[:, -number]
         for row, bound in zip(scores, least, strict=True):

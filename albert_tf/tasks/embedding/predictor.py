@@ -9,7 +9,7 @@ import numpy as np
 from albert_tf.core.errors import UserError, shortened
 from albert_tf.data.feature_table import FeatureTable
 from albert_tf.tasks.classification.text_pairs import PairSettings
-from albert_tf.tasks.embedding.metrics import unit_length
+from albert_tf.tasks.embedding.metrics import prepared, similarities
 from albert_tf.tasks.embedding.source import make_id_features
 from albert_tf.tasks.predictor import Answer, Predictor
 
@@ -28,9 +28,7 @@ class Embedder(Predictor):
         """`embed` without warnings."""
         texts = checked_texts(texts)
         if not texts:
-            config = self.model.config
-            width = config.sentence_embedding["projection_size"] or config.hidden_size
-            return np.zeros([0, width], np.float32)
+            return np.zeros([0, self.model.config.vector_size], np.float32)
         return self.vectors(self._features(texts))
 
     def embedded(self, inputs: Sequence[str | Sequence[int]]) -> list[tuple[np.ndarray, int]]:
@@ -74,16 +72,22 @@ class Embedder(Predictor):
     def similarity(self, a: Iterable[str], b: Iterable[str]) -> np.ndarray:
         """See `Predictor.similarity`; warns as `predict` does."""
         before = dataclasses.replace(self.report.tokens)
-        cosines = self.similarity_of_vectors(self.vectors_of(a), self.vectors_of(b))
+        scores = self.similarity_of_vectors(self.vectors_of(a), self.vectors_of(b))
         self.warn(before)
-        return cosines
+        return scores
+
+    @property
+    def similarity_name(self) -> str:
+        """What `similarity` computes: cosine, dot, euclidean or manhattan."""
+        return self.model.config.sentence_embedding["similarity"]
 
     def similarity_of_vectors(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """The cosines of vectors [a, D] with others [b, D], float32 [a, b]."""
-        return unit_length(a) @ unit_length(b).T
+        """How alike vectors [a, D] are to others [b, D], float32 [a, b]: by default, their cosines."""
+        kind = self.similarity_name
+        return similarities(prepared(a, kind), prepared(b, kind), kind)
 
     def rank(self, query: str, texts: Iterable[str], top_k: int | None = None) -> list[Answer]:
-        """See `Predictor.rank`: the score is the cosine; warns as `predict` does."""
+        """See `Predictor.rank`: the score is that of `similarity`; warns as `predict` does."""
         before = dataclasses.replace(self.report.tokens)
         texts = checked_texts(texts)
         scores = self.similarity_of_vectors(self.vectors_of([query]), self.vectors_of(texts))

@@ -5,7 +5,7 @@ from typing import Any
 
 from albert_tf.core.settings import setting
 from albert_tf.model.config import SENTENCE_EMBEDDING
-from albert_tf.model.pooling import POOLINGS
+from albert_tf.model.pooling import POOLINGS, is_pooling
 from albert_tf.tasks.settings import FineTuningConfig, files_setting
 
 # Loss -> kind of its evaluation, if no other is chosen.
@@ -56,8 +56,8 @@ class EmbeddingConfig(FineTuningConfig):
     pooling: str = setting(
         str(SENTENCE_EMBEDDING["pooling"]),
         "How a vector is made of the last hidden states: "
-        + "; ".join(f"{name}, {pooling.help}" for name, pooling in POOLINGS.items()),
-        choices=tuple(POOLINGS),
+        + "; ".join(f"{name}, {pooling.help}" for name, pooling in POOLINGS.items())
+        + "; or several with + between, side by side.",
         of_model="fixed",
     )
     projection_size: int = setting(
@@ -71,6 +71,9 @@ class EmbeddingConfig(FineTuningConfig):
 
     def __post_init__(self):
         super().__post_init__()
+        if not is_pooling(self.pooling):
+            expected = f"must be one of {', '.join(POOLINGS)}, or several with + between"
+            self.refuse("pooling", f"{expected}; got {self.pooling!r}")
         wanted = {"infonce": (2, 9), "triplet": (3, 3)}.get(self.loss, (2, 2))
         self._check_columns("text_columns", wanted if self.train_file else (1, 9))
         wanted = {"scores": (2, 2), "triplets": (3, 3)}.get(self.kind_of_evaluation, (2, 9))

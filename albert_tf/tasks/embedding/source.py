@@ -47,7 +47,8 @@ def make_id_features(
 ) -> FeatureTable:
     """`make_group_features` of texts that are already token ids without special tokens, int32 [tokens] each."""
     uncut = {"max_seq_length": [len(each) + 2 for each in ids]}
-    sequences = [(each[: settings.max_seq_length - 2], None) for each in ids]
+    room = settings.max_seq_length - 2
+    sequences = [(settings.tokenizer.cut(each, room), None) for each in ids]
     return pack_pairs(settings.tokenizer, sequences, columns, num_texts, uncut)
 
 

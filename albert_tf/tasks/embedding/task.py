@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from albert_tf.data.reading import example_weights
 from albert_tf.model import device
-from albert_tf.model.config import AlbertConfig
+from albert_tf.model.config import SENTENCE_EMBEDDING, AlbertConfig
 from albert_tf.model.heads import AlbertForEmbedding, unit_length
 from albert_tf.tasks.embedding import metrics
 from albert_tf.tasks.embedding.settings import EmbeddingConfig
@@ -56,6 +56,10 @@ class EmbeddingTask(FineTuningTask):
             self._weights = weights
         config = super()._resolve_config()
         how = {**config.sentence_embedding, **self.config.sentence_embedding}
+        if self.run.do_train:
+            how["similarity"] = SENTENCE_EMBEDDING["similarity"]  # that of the losses
+        if not self._has_head():
+            how["modules"] = SENTENCE_EMBEDDING["modules"]
         labels = ("id2label", "label2id", "problem_type")
         foreign = {name: value for name, value in config.foreign.items() if name not in labels}
         return config.replace(foreign={**foreign, "sentence_embedding": how})

@@ -56,9 +56,12 @@ class PretrainedPredictor(PairPredictor, Embedder):
         if MASK in example.text_a:
             self._check_head(f"fill {MASK}", "cls/predictions/")
             limit = self.task_settings["max_seq_length"]
-            if self.tokenizer.mask_id in encode_masked(self.tokenizer, example.text_a)[limit - 2 :]:
+            ids = encode_masked(self.tokenizer, example.text_a)
+            kept = self.tokenizer.cut(ids, limit - 2)
+            if ids.count(self.tokenizer.mask_id) > kept.count(self.tokenizer.mask_id):
                 text = shortened(example.text_a)
-                raise UserError(f"a {MASK} is not among the first {limit} tokens of {text}")
+                side = "first" if self.tokenizer.rules.truncation_side == "right" else "last"
+                raise UserError(f"a {MASK} is not among the {side} {limit} tokens of {text}")
             return "fill"
         return "embed"
 
@@ -84,7 +87,7 @@ class PretrainedPredictor(PairPredictor, Embedder):
     def _fill(self, example: TextExample) -> Answer:
         tokenizer, middle = self.tokenizer, encode_masked(self.tokenizer, example.text_a)
         self.report.count_length("max_seq_length", len(middle) + 2)
-        kept = middle[: self.task_settings["max_seq_length"] - 2]
+        kept = tokenizer.cut(middle, self.task_settings["max_seq_length"] - 2)
         ids = np.array([tokenizer.cls_id, *kept, tokenizer.sep_id], np.int32)
         self.report.tokens.add(ids, tokenizer)
         (positions_P,) = np.nonzero(ids == tokenizer.mask_id)

@@ -119,6 +119,7 @@ def _windows_of(
     first, last = context.answer_tokens(question)
     before = [_filled(1, tokenizer.cls_id), query, _filled(1, tokenizer.sep_id)]
     shift = len(query) + 2  # position of the first token of the context
+    second = int(tokenizer.rules.numbers_segments)
 
     for start, length, is_max in sequences.windows_over(num_tokens, room, settings.doc_stride):
         end = start + length
@@ -132,7 +133,7 @@ def _windows_of(
             "input_ids": np.concatenate(
                 [*before, context.ids[start:end], _filled(1, tokenizer.sep_id)]
             ),
-            "segment_ids": np.repeat([0, 1], [shift, length + 1]),
+            "segment_ids": np.repeat([0, second], [shift, length + 1]),
             "p_mask": np.repeat([0, 1, 0, 1], [1, shift - 1, length, 1]),
             "start_chars": around(context.start_chars[start:end], -1),
             "end_chars": around(context.end_chars[start:end], -1),
