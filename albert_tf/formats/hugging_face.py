@@ -415,7 +415,7 @@ def write(
     prefixes = (heads.AlbertForEmbedding.head_prefix, heads.AlbertForEmbedding.modules_prefix)
     elsewhere = {name for name in model.named_variables() if name.startswith(prefixes)}
     tensors = _their_tensors(model, left_out | elsewhere)
-    finds_special_tokens = bool(tokenizer) and tokenizer.rules.finds_special_tokens
+    finds_special_tokens = tokenizer is not None and tokenizer.rules.finds_special_tokens
     config = _their_config(model, task, sorted(left_out), finds_special_tokens=finds_special_tokens)
     if bert.is_bert(model.config):
         tensors, config = bert.to_bert(tensors), bert.without_albert_sizes(config)

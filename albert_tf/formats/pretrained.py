@@ -296,6 +296,6 @@ def _with_untrained_heads(
     return model, model.named_variables().keys() - encoder.named_variables().keys()
 
 
-def _cleaning(*, do_lower_case: bool = True, keep_accents: bool = False) -> dict[str, bool]:
+def _cleaning(*, do_lower_case: bool = True, keep_accents: bool = False) -> dict[str, Any]:
     """`Tokenizer.cleaning`, complete."""
     return {"do_lower_case": do_lower_case, "keep_accents": keep_accents}

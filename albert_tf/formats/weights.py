@@ -44,7 +44,7 @@ class Weights:
     max_length: int | None = None  # of the tokenizer's files, below the number of positions
 
     @property
-    def cleaning(self) -> dict[str, bool]:
+    def cleaning(self) -> dict[str, Any]:
         """The arguments of `Tokenizer`; values that no file contains are those of the released models."""
         is_lower = self.do_lower_case is not False
         return {"do_lower_case": is_lower, "keep_accents": self.keep_accents is True}

@@ -45,8 +45,8 @@ def model_inputs(
         end_a, end_b = [tokenizer.sep_id], [tokenizer.sep_id] * bool(length_b)
         kept_a, kept_b = tokenizer.cut(ids_a, length_a), tokenizer.cut(ids_b, length_b)
         rows.append([tokenizer.cls_id, *kept_a, *end_a, *kept_b, *end_b])
-        second = int(tokenizer.rules.numbers_segments)
-        segments.append([0] * (length_a + 2) + [second] * (length_b + len(end_b)))
+        segment_b = int(tokenizer.rules.numbers_segments)
+        segments.append([0] * (length_a + 2) + [segment_b] * (length_b + len(end_b)))
     masks = [[1] * len(row) for row in rows]
     inputs = {"input_ids": rows, "input_mask": masks, "segment_ids": segments}
     if not padding:

@@ -1,6 +1,7 @@
 """Settings of the vocabulary and of its text, for every program that turns text into token ids."""
 
 import dataclasses
+from typing import Any
 
 from albert_tf.core.settings import Settings, setting
 
@@ -50,6 +51,6 @@ class TextSettings(Settings):
     )
 
     @property
-    def cleaning(self) -> dict[str, bool]:
+    def cleaning(self) -> dict[str, Any]:
         """The settings as arguments of `Tokenizer`."""
         return {"do_lower_case": self.do_lower_case, "keep_accents": self.keep_accents}

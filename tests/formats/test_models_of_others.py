@@ -320,6 +320,7 @@ FOLLOWED_EARLY = {  # sizes without which the tensors do not fit, and labels of 
     *("architectures", "id2label", "sentence_transformers", "sbert_ce_default_activation_function"),
     *("embedding_size", "num_hidden_groups", "inner_group_num", "classifier_dropout_prob"),
     "keep_accents",  # of SentencePiece
+    "tokenizer_class",  # with a tokenizer.json
 }
 OTHER_VALUES = {
     "config.json": {

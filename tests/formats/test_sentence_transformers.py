@@ -105,7 +105,7 @@ def test_a_cross_encoder_of_the_real_library_ranks_alike(tiny_pretrained, tmp_pa
     ("name", "change", "message"),
     [
         ("modules.json", lambda v: v[2].update(type="a.LSTM"), "Pooling, LSTM, Normalize"),
-        ("1_Pooling/config.json", lambda v: v.update(pooling_mode="median"), "got median"),
+        ("1_Pooling/config.json", lambda v: v.update(pooling_mode="median"), "got 'median'"),
         ("2_Dense/config.json", lambda v: v.update(activation_function="ReLU"), "is 'ReLU'"),
         (ABOUT, lambda v: v.update(prompts={"q": "q: "}, default_prompt_name="q"), "_name='q'"),
         (ABOUT, lambda v: v.update(truncate_dim=4), "_transformers.json: truncate_dim=4 is not"),

@@ -25,8 +25,10 @@ def graph_tokenizer(tokenizer: Tokenizer) -> tf.Module:
     """
     if added := added_tokens.added_tokens(tokenizer.content):
         raise UserError(f"a graph cannot find added tokens such as {next(iter(added))}")
-    kind = graph_wordpiece if isinstance(tokenizer, WordPieceTokenizer) else _graph_sentencepiece
-    module = kind(tokenizer)
+    if isinstance(tokenizer, WordPieceTokenizer):
+        module = graph_wordpiece(tokenizer)
+    else:
+        module = _graph_sentencepiece(tokenizer)
     if tokenizer.rules.finds_special_tokens:
         module.encode = _finding_special_tokens(module.encode, tokenizer)
     return module
