@@ -266,7 +266,7 @@ def save_pretrained(
     if isinstance(tokenizer, Tokenizer):
         cleaning = tokenizer.cleaning
     elif tokenizer:
-        tokenizer = Tokenizer.from_file(tokenizer, **cleaning)
+        tokenizer = Tokenizer.from_file(tokenizer, **_cleaning(**cleaning))
     settings: dict[str, Any] = {"tokenizer": tokenizer, "cleaning": cleaning}
     if isinstance(model, AlbertEncoder):
         model, untrained = _with_untrained_heads(model)
