@@ -202,13 +202,17 @@ class Predictor(abc.ABC):
         return self.embed(texts)
 
     def similarity(self, a: Iterable[str], b: Iterable[str]) -> np.ndarray:
-        """The cosines of each of some texts with each of others, float32 [a, b]; for errors see `embed`."""
+        """The cosines of each of some texts with each of others, float32 [a, b]; for errors see `embed`.
+
+        A model of others may name the product instead, or a distance, which is negative here
+        (`similarity_fn_name` in `config_sentence_transformers.json`).
+        """
         raise UserError(f"this model cannot compare texts: expected {_WITH_VECTORS}")
 
     def rank(self, query: str, texts: Iterable[str], top_k: int | None = None) -> list[Answer]:
         """The texts with `index`, `score` and `text`, the best for the query first; of equal scores, the first text.
 
-        The score is the cosine or, of a classifier of pairs, its score or the probability that both belong together.
+        The score is that of `similarity` or, of a classifier of pairs, its score or the probability that both belong together.
 
         Args:
           top_k: the number of texts to return; None returns all.
