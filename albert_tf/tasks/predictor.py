@@ -212,7 +212,8 @@ class Predictor(abc.ABC):
     def rank(self, query: str, texts: Iterable[str], top_k: int | None = None) -> list[Answer]:
         """The texts with `index`, `score` and `text`, the best for the query first; of equal scores, the first text.
 
-        The score is that of `similarity` or, of a classifier of pairs, its score or the probability that both belong together.
+        The score is that of `similarity` or, of a classifier of pairs, its score or the probability that both belong
+        together.
 
         Args:
           top_k: the number of texts to return; None returns all.

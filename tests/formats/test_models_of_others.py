@@ -317,6 +317,7 @@ def test_a_wrong_value_gets_one_line_that_names_it(name, key, value, expected, t
 # Another value of each key that is followed, or without effect: what it changes is in the other test.
 FOLLOWED_EARLY = {  # sizes without which the tensors do not fit, and labels of a classifier
     *("vocab_size", "hidden_size", "num_hidden_layers", "intermediate_size", "type_vocab_size"),
+    "max_position_embeddings",
     *("architectures", "id2label", "sentence_transformers", "sbert_ce_default_activation_function"),
     *("embedding_size", "num_hidden_groups", "inner_group_num", "classifier_dropout_prob"),
     "keep_accents",  # of SentencePiece
@@ -326,7 +327,6 @@ OTHER_VALUES = {
     "config.json": {
         "num_attention_heads": 8,
         "hidden_act": "relu",
-        "max_position_embeddings": 25,
         "layer_norm_eps": 1e-5,
         "hidden_dropout_prob": 0.3,
         "attention_probs_dropout_prob": 0.3,
