@@ -111,7 +111,7 @@ def test_similarity_rank_and_search_are_what_the_model_was_made_for(name, tmp_pa
         assert [answer["index"] for answer in ranked] == order
         search = Search(predictor, str(corpus), others.DOCUMENTS, range(4))
         (answer,) = search.predict([queries[1]])
-        assert [result["line"] for result in answer["results"]] == order
+        assert [result["index"] for result in answer["results"]] == order
         scores = [result["score"] for result in answer["results"]]
         np.testing.assert_allclose(scores, wanted[1][order], rtol=1e-5, atol=1e-5)
 
