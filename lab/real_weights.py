@@ -86,7 +86,9 @@ def scores(embed: Embed, data: dict[str, Pairs]) -> dict[str, float]:
     results = {}
     for name, (first, second, expected) in data.items():
         vectors = np.stack([embed(first), embed(second)], axis=1)
-        results[name] = round(metrics.correlations(vectors, expected)["spearman"], 5)
+        correlation = metrics.correlations(vectors, expected)["spearman"]
+        assert correlation is not None
+        results[name] = round(correlation, 5)
     return results
 
 

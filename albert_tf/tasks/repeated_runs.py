@@ -13,6 +13,7 @@ from albert_tf.tasks.finetuning import FineTuningTask
 from albert_tf.tasks.settings import FineTuningConfig, FineTuningRunConfig
 from albert_tf.training import loop
 from albert_tf.training.devices import is_chief, make_strategy
+from albert_tf.training.results import shown
 from albert_tf.training.run_folder import RESULTS_FILE
 from albert_tf.training.settings import OptimizerConfig
 
@@ -49,23 +50,44 @@ def _several(make_task: MakeTask, config, run, optimizer) -> dict:
 
 
 def summarized(runs: Sequence[Mapping]) -> dict:
-    """Median, mean, spread, least and greatest of each metric over several runs, and the folder of the best run."""
+    """Median, mean, spread, least and greatest of each metric over several runs, and the folder of the best run.
+
+    They are those of the runs in which the metric is defined, None if there are too few; `undefined` has the numbers of
+    the other runs, if there are any.
+    """
     names = [name for name in runs[0]["eval"] if all(name in run["eval"] for run in runs)]
-    values = {name: [run["eval"][name] for run in runs] for name in names}
+    values: dict[str, list[float]] = {}
+    undefined: dict[str, int] = {}
+    for name in names:
+        values[name] = [run["eval"][name] for run in runs if run["eval"][name] is not None]
+        if len(values[name]) < len(runs):
+            undefined[name] = len(runs) - len(values[name])
     statistics_of: dict[str, Callable] = {
         "median": np.median,
         "mean": np.mean,
-        "standard_deviation": lambda numbers: np.std(numbers, ddof=1),
+        "standard_deviation": _spread,
         "least": min,
         "greatest": max,
     }
     scored = [run for run in runs if run.get("best")]
     best = max(scored, key=lambda run: run["best"]["value"], default=runs[0])
-    summary = {
-        statistic: {name: float(function(numbers)) for name, numbers in values.items()}
+    summary: dict[str, dict] = {
+        statistic: {name: _or_none(function, numbers) for name, numbers in values.items()}
         for statistic, function in statistics_of.items()
     }
+    if undefined:
+        summary["undefined"] = undefined
     return {**summary, **({"best_run": best["folder"]} if names else {})}
+
+
+def _spread(numbers: Sequence[float]) -> float | None:
+    """The standard deviation of a sample of at least two."""
+    return float(np.std(numbers, ddof=1)) if len(numbers) > 1 else None
+
+
+def _or_none(function: Callable, numbers: Sequence[float]) -> float | None:
+    value = function(numbers) if numbers else None
+    return None if value is None else float(value)
 
 
 def table(runs: Sequence[Mapping], summary: Mapping) -> str:
@@ -73,5 +95,10 @@ def table(runs: Sequence[Mapping], summary: Mapping) -> str:
     names = [*summary["median"]]
     rows = {f"seed {run['seed']}": run["eval"] for run in runs}
     rows |= {name: summary[name] for name in ("median", "mean", "standard_deviation")}
-    lines = [[title, *(f"{row[name]:.4f}" for name in names)] for title, row in rows.items()]
-    return aligned([["", *names], *lines]).rstrip()
+    lines = [[title, *(shown(row[name]) for name in names)] for title, row in rows.items()]
+    text = aligned([["", *names], *lines]).rstrip()
+    for name, number in summary.get("undefined", {}).items():
+        text += (
+            f"\n{name} is undefined in {number} of {len(runs)} runs, which its statistics leave out"
+        )
+    return text

@@ -49,8 +49,13 @@ class Checkpoints:
         """Saves the state at a step."""
         self._save(CHECKPOINTS, step, self._keep)
 
-    def save_if_best(self, step: int, metric: str, value: float) -> bool:
-        """Saves the state at a step if the metric is above the best value so far; returns whether it is."""
+    def save_if_best(self, step: int, metric: str, value: float | None) -> bool:
+        """Saves the state at a step if the metric is above the best value so far; returns whether it is.
+
+        Where the metric is undefined, nothing is saved.
+        """
+        if value is None:
+            return False
         if self.best is not None and not value > self.best["value"]:
             return False
         self._save(BEST, step, 1)

@@ -10,7 +10,7 @@ import math
 import re
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 import orbit
@@ -24,12 +24,12 @@ from albert_tf.core.locks import locked
 from albert_tf.core.progress import Progress
 from albert_tf.model.device import graphs_freed
 from albert_tf.training.devices import is_chief, make_strategy, num_workers, sum_over_workers
-from albert_tf.training.results import describe, write_results
+from albert_tf.training.results import describe, shown, write_results
 from albert_tf.training.run_folder import CHECKPOINTS, EVAL_METRICS_FILE, METRICS_FILE
 from albert_tf.training.settings import OptimizerConfig, RunConfig
 from albert_tf.training.state import GRADIENT_NORM, RunState, start_run
 from albert_tf.training.step import Evaluator, Trainer
-from albert_tf.training.task import Task
+from albert_tf.training.task import Metrics, Task
 
 _STEPS_PER_LOOP = 1000  # at most
 _LOOP_SECONDS = 2.0  # approximate maximum duration of a loop on the device
@@ -67,22 +67,21 @@ def lock_of(
 
 def _complete(state: RunState) -> dict:
     """Trains, evaluates, predicts, writes the results and the model; returns the results."""
-    task, folder, checkpoints = state.task, state.folder, state.checkpoints
+    task, folder = state.task, state.folder
     if folder.is_chief:
         print(describe(state), flush=True)
     evaluator = Evaluator(state, task.eval_data) if task.eval_data else None
-    evaluation = {}
+    evaluation: Metrics = {}
     if state.run_config.do_train:
         with _training_progress(state) as progress, state.interruption.watched():
             evaluation = TrainingLoop(state, evaluator, progress).train()
     elif evaluator:
         with Progress("evaluating", 1) as progress:
             evaluation = evaluate(state, evaluator, progress)
-    last_evaluation, num_steps = evaluation, state.step - state.first_step
-    best = checkpoints.best if state.run_config.do_train and task.keeps == "best" else None
-    if best and checkpoints.best_path and best["step"] != state.step:
-        checkpoints.restore(checkpoints.best_path)
-        evaluation = evaluator.results() if evaluator else {}
+    last_evaluation = evaluation
+    num_steps = state.step - state.first_step
+    if state.run_config.do_train and task.keeps == "best":
+        evaluation = _evaluation_of_best(state, evaluator, last_evaluation)
     if evaluator:
         folder.write_files(task.evaluation_files(evaluator.predictions))
     if task.predict_data:
@@ -97,6 +96,22 @@ def _complete(state: RunState) -> dict:
         if folder.is_chief:
             print(f"predictions in {', '.join(map(folder.file, contents))}", flush=True)
     return write_results(state, evaluation, last_evaluation, num_steps)
+
+
+def _evaluation_of_best(
+    state: RunState, evaluator: Evaluator | None, last_evaluation: Metrics
+) -> Metrics:
+    """Restores the best checkpoint of a training, if it is not the last, and evaluates it."""
+    checkpoints = state.checkpoints
+    if not checkpoints.best:
+        if evaluator and state.folder.is_chief:
+            reason = f"{state.task.best_metric} was undefined in every evaluation"
+            print(f"NOTE      {reason}: the model of the last step is kept", flush=True)
+        return last_evaluation
+    if not checkpoints.best_path or checkpoints.best["step"] == state.step:
+        return last_evaluation
+    checkpoints.restore(checkpoints.best_path)
+    return evaluator.results() if evaluator else {}
 
 
 def _training_progress(state: RunState) -> Progress:
@@ -131,17 +146,21 @@ class TrainingLoop:
         self._loop_started = (state.first_step, time.monotonic())
         # Number of steps that take at most `_LOOP_SECONDS`; doubled until they take that long.
         self._steps_in_time = 1
-        self._evaluations: dict[int, dict[str, float]] = {}  # the evaluations in the log, by step
+        self._evaluations: dict[int, Metrics] = {}  # the evaluations in the log, by step
 
-    def train(self) -> dict[str, float]:
-        """Trains to the last step; returns the results of the last evaluation, empty without one."""
+    def train(self) -> Metrics:
+        """Trains to the last step, or as far as --early_stopping_patience lets it.
+
+        Returns the results of the last evaluation, empty without one.
+        """
         state = self._state
-        self._evaluations = state.folder.cut_logs(state.first_step)
+        self._evaluations = {**state.folder.cut_logs(state.first_step)}
         every = state.run_config.eval_every_steps if self._evaluator else state.last_step
-        step, results = state.first_step, {}
+        step = state.first_step
+        results: Metrics = {}
         if self._evaluator and step and (step % every == 0 or step >= state.last_step):
             results = self._evaluation_at_start()
-        while step < state.last_step:
+        while step < state.last_step and not self._has_stopped():
             step = min((step // every + 1) * every, state.last_step)
             try:
                 self._controller.train(step, checkpoint_at_completion=False)
@@ -149,16 +168,43 @@ class TrainingLoop:
                 step = state.step
             if self._evaluator:
                 results = self._evaluate()
+        if step < state.last_step:
+            self._stop_early(step)
         return results
 
-    def _evaluation_at_start(self) -> dict[str, float]:
+    def _has_stopped(self) -> bool:
+        """Whether --early_stopping_patience ends the training after the evaluations so far."""
+        patience = self._state.run_config.early_stopping_patience
+        if not patience:
+            return False
+        metric = self._state.task.best_metric
+        evaluations = sorted(self._evaluations.items())
+        values = [results.get(metric) for _, results in evaluations]
+        return evaluations_without_improvement(values) >= patience
+
+    def _stop_early(self, step: int) -> None:
+        """Says that the training ends before its last step, and saves the state if that was not done."""
+        state = self._state
+        if step != self._saved_step:
+            self._save(step)
+        best = state.checkpoints.best
+        if state.folder.is_chief and best:
+            patience = state.run_config.early_stopping_patience
+            found = f"{best['metric']} {best['value']:.4f} of step {best['step']:,}"
+            reason = f"no evaluation after it was better (--early_stopping_patience={patience})"
+            self._progress.say(
+                f"stopped at step {step:,} of {state.last_step:,}: {found}, {reason}"
+            )
+
+    def _evaluation_at_start(self) -> Metrics:
         """The evaluation of the checkpoint that the run is resumed from, if the log lacks it or training has ended."""
         state = self._state
         logged = self._evaluations.get(state.first_step)
-        is_final = state.first_step >= state.last_step and state.task.keeps == "best"
+        has_ended = state.first_step >= state.last_step or self._has_stopped()
+        is_final = has_ended and state.task.keeps == "best"
         return logged if logged and not is_final else self._evaluate()
 
-    def _evaluate(self) -> dict[str, float]:
+    def _evaluate(self) -> Metrics:
         assert self._evaluator
         started, evaluated_at = time.monotonic(), self._state.step
         is_logged = evaluated_at in self._evaluations
@@ -253,9 +299,13 @@ class TrainingLoop:
         state.folder.log(METRICS_FILE, values)
         self._show(step, results, values["examples_per_second"])
 
-    def _check_finite(self, results: Mapping[str, float], last_step: int, step: int) -> None:
+    def _check_finite(self, results: Metrics, last_step: int, step: int) -> None:
         """Ends the training if a value of the steps between two lines of the log is not finite."""
-        wrong = {name: value for name, value in results.items() if not math.isfinite(value)}
+        wrong = {
+            name: value
+            for name, value in results.items()
+            if value is not None and not math.isfinite(value)
+        }
         if not wrong:
             return
         # A diverged model has a loss that is not finite, and then everything that depends on it.
@@ -268,25 +318,27 @@ class TrainingLoop:
         place = f"between steps {last_step} and {step}; {saved}"
         raise UserError(f"the {name} is {wrong[name]} {place}: {advice}")
 
-    def _show(self, step: int, results: Mapping[str, float], speed: float | None = None) -> None:
+    def _show(self, step: int, results: Metrics, speed: float | None = None) -> None:
         """Shows the progress with the averages since the last line of the log; `speed` comes with such a line."""
         if not self._state.folder.is_chief:
             return
         is_first, self._last_shown = math.isinf(self._last_shown), time.monotonic()
-        shown = {name: f"{value:.4f}" for name, value in results.items()}
+        texts = {name: shown(value) for name, value in results.items()}
         if speed is not None:
-            shown["examples/s"] = f"{speed:.1f}"
+            texts["examples/s"] = f"{speed:.1f}"
         if clock := self._state.clock:
-            shown, step = {"step": f"{step:,}", **shown}, int(clock.seconds.numpy())
-        self._progress.update(step, shown, is_news=is_first or speed is not None)
+            texts = {"step": f"{step:,}", **texts}
+            step = int(clock.seconds.numpy())
+        self._progress.update(step, texts, is_news=is_first or speed is not None)
 
 
 def evaluate(
     state: RunState, evaluator: Evaluator, progress: Progress, *, is_logged: bool = False
-) -> dict[str, float]:
+) -> dict[str, float | None]:
     """Evaluates, logs and prints the results; in training, saves a checkpoint if it is the best so far.
 
-    `is_logged` says that the log already has the results: a finished run is evaluated again for its predictions.
+    Where the metric of the best checkpoint is undefined, the checkpoint is not a candidate. `is_logged` says that the
+    log already has the results: a finished run is evaluated again for its predictions.
     """
     results = evaluator.results(state.run_config.max_eval_steps)
     step, task = state.step, state.task
@@ -298,9 +350,15 @@ def evaluate(
         state.folder.log(EVAL_METRICS_FILE, {"step": step, **results})
     if state.folder.is_chief:
         names = task.shown_metrics or results
-        shown = "  ".join(f"{name} {results[name]:.4f}" for name in names if name in results)
-        progress.say(f"evaluation at step {step}  {shown}{'  (best so far)' if is_best else ''}")
+        values = "  ".join(f"{name} {shown(results[name])}" for name in names if name in results)
+        progress.say(f"evaluation at step {step}  {values}{'  (best so far)' if is_best else ''}")
     return results
+
+
+def evaluations_without_improvement(values: Sequence[float | None]) -> int:
+    """The number of values after the first one of the greatest; None, where a metric is undefined, does not count."""
+    defined = [value for value in values if value is not None]
+    return len(defined) - 1 - defined.index(max(defined)) if defined else 0
 
 
 @contextlib.contextmanager

@@ -6,6 +6,12 @@ from collections.abc import Mapping
 from albert_tf.training.optimizers import factors_by_name
 from albert_tf.training.run_folder import MODEL, RESULTS_FILE
 from albert_tf.training.state import RunState
+from albert_tf.training.task import Metrics
+
+
+def shown(value: float | None) -> str:
+    """A metric in a line of text."""
+    return "undefined" if value is None else f"{value:.4f}"
 
 
 def describe(state: RunState) -> str:
@@ -47,14 +53,16 @@ def describe(state: RunState) -> str:
         lines["resumed"] = f"at step {state.first_step}{note}"
     elif state.first_step:
         lines["trained"] = f"up to step {state.first_step}"
-    lines["majority"] = ", ".join(f"{name} {value:.4f}" for name, value in state.majority.items())
+    lines["majority"] = ", ".join(
+        f"{name} {shown(value)}" for name, value in state.majority.items()
+    )
     return "\n".join(f"{name:<10}{text}" for name, text in lines.items() if text)
 
 
 def write_results(
     state: RunState,
-    evaluation: Mapping[str, float],
-    last_evaluation: Mapping[str, float],
+    evaluation: Metrics,
+    last_evaluation: Metrics,
     num_steps: int,
 ) -> dict:
     """Writes results.json, returned, with evaluations of the kept and of the last model; after training, the model."""
@@ -102,7 +110,7 @@ def _card(state: RunState, measured: Mapping[str, Mapping]) -> dict[str, dict]:
         "numbers": config.mixed_precision,
         "seed": config.seed,
     }
-    results = {name: f"{value:.4f}" for name, value in measured["eval"].items()}
+    results = {name: shown(value) for name, value in measured["eval"].items()}
     for name in majority.keys() & results.keys():
-        results[name] += f" (majority class {majority[name]:.4f})"
+        results[name] += f" (majority class {shown(majority[name])})"
     return {"Training": training, "Results": results}

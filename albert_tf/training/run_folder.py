@@ -125,7 +125,7 @@ class RunFolder:
         path = self.file(name)
         return files.read_json(path) if files.exists(path) else {}
 
-    def cut_logs(self, step: int) -> dict[int, dict[str, float]]:
+    def cut_logs(self, step: int) -> dict[int, dict[str, float | None]]:
         """Deletes lines of later steps from the logs; returns those of the evaluations that remain, by step."""
         lines: list[dict[str, Any]] = []
         for name in (METRICS_FILE, EVAL_METRICS_FILE):
@@ -138,16 +138,17 @@ class RunFolder:
                 self.write_files({name: "".join(json.dumps(line) + "\n" for line in lines)})
         return {values.pop("step"): values for values in lines}
 
-    def log(self, name: str, values: Mapping[str, float]) -> None:
-        """Appends the values of a step to a log, and to its curves in TensorBoard."""
+    def log(self, name: str, values: Mapping[str, Any]) -> None:
+        """Appends the values of a step to a log, and to its curves in TensorBoard; undefined ones are null there."""
         if not self.is_chief:
             return
         with self.writing():
             with tf.io.gfile.GFile(self.file(name), "a") as file:
-                file.write(json.dumps(values) + "\n")
+                file.write(json.dumps(values, allow_nan=False) + "\n")
             if name not in self._curves:
                 self._curves[name] = tf.summary.create_file_writer(self.file(_CURVES[name]))
             with self._curves[name].as_default(step=values["step"]):
                 for key in values.keys() - {"step"}:
-                    tf.summary.scalar(key, values[key])
+                    if values[key] is not None:
+                        tf.summary.scalar(key, values[key])
             self._curves[name].flush()

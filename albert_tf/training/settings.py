@@ -165,6 +165,13 @@ class RunConfig(Settings):
         " --num_train_steps.",
         **_COUNT,
     )
+    early_stopping_patience: int | None = setting(
+        None,
+        "Number of evaluations in a row without a better value of the metric that selects the best checkpoint, after"
+        " which training stops; the learning rate follows the whole schedule until then. An evaluation in which the"
+        " metric is undefined does not count. By default, all steps run.",
+        **_COUNT,
+    )
     train_minutes: float | None = setting(
         None,
         "Budget of time: training ends after these minutes, and warm-up and decay take the same shares of them as of"

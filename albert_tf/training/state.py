@@ -18,7 +18,7 @@ from albert_tf.training.interruption import Interruption
 from albert_tf.training.optimizers import Clock
 from albert_tf.training.run_folder import MODEL, RunFolder
 from albert_tf.training.settings import OptimizerConfig, RunConfig
-from albert_tf.training.task import Task
+from albert_tf.training.task import Metrics, Task
 
 GRADIENT_NORM = "gradient_norm"  # before clipping, the mean over steps
 STEP_METRICS = (GRADIENT_NORM,)  # that training logs besides the task's losses and metrics
@@ -43,18 +43,22 @@ class Accumulators(tf.Module):
         for variable in self.pairs.values():
             variable.assign(tf.zeros([2]))
 
-    def results(self) -> dict[str, float]:
-        """Each sum divided by its count, or 0 if the count is 0.
+    def results(self) -> dict[str, float | None]:
+        """Each sum divided by its count; if the count is 0, a loss is 0 and a metric None.
 
         The first entry is `loss`, the sum of the losses; if a task has a single loss, `loss` is its only entry for
         losses. It is left out if no loss was added.
         """
-        values, counts = {}, {}
+        losses: dict[str, float] = {}
+        metrics: dict[str, float | None] = {}
+        counts = {}
         for name, variable in self.pairs.items():
             total, counts[name] = variable.numpy()
-            values[name] = float(total / counts[name]) if counts[name] else 0.0
-        losses = {name: value for name, value in values.items() if name.endswith("_loss")}
-        metrics = {name: value for name, value in values.items() if name not in losses}
+            value = float(total / counts[name]) if counts[name] else None
+            if name.endswith("_loss"):
+                losses[name] = value or 0.0
+            else:
+                metrics[name] = value
         if not any(counts[name] for name in losses):
             return metrics
         return {"loss": sum(losses.values()), **(losses if len(losses) > 1 else {}), **metrics}
@@ -86,7 +90,7 @@ class RunState:
     optimizer: Any = None  # ours, or a LossScaleOptimizer around it; None without training
     clock: Clock | None = None  # the time used of --train_minutes; None if steps decide
     checkpoints: Checkpoints  # of model, global_step, accumulators, optimizer and clock
-    majority: Mapping[str, float]  # each metric if the most frequent answer is always given
+    majority: Metrics  # each metric if the most frequent answer is always given
     first_step: int  # the global step at the start of this process
     started: float  # time.monotonic() at the start
     interruption: Interruption = dataclasses.field(default_factory=Interruption)
@@ -121,6 +125,9 @@ def start_run(task: Task, run_config: RunConfig, optimizer_config: OptimizerConf
     started = time.monotonic()
     strategy = tf.distribute.get_strategy()
     run_config, optimizer_config = task.resolve(run_config, optimizer_config)
+    if run_config.early_stopping_patience and run_config.do_train and not task.eval_data:
+        reason = "needs evaluations: data to evaluate on (such as --eval_file), and --do_eval"
+        run_config.refuse("early_stopping_patience", reason)
     check_batches(run_config, strategy.num_replicas_in_sync)
     settings = {"run": run_config, "optimizer": optimizer_config, **task.settings()}
     folder = RunFolder(run_config, settings, is_chief(strategy), task.data_files())

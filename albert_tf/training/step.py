@@ -8,6 +8,7 @@ accumulation. Losses that compare the examples of a batch get the outputs of all
 """
 
 import functools
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -246,8 +247,8 @@ class Evaluator(orbit.StandardEvaluator):
             names = [name for name in names if name not in STEP_METRICS]
         self._accumulators = Accumulators(names)
 
-    def results(self, max_steps: int | None = None) -> dict[str, float]:
-        """Losses and metrics of the whole data set, or of its first batches; also sets `predictions`."""
+    def results(self, max_steps: int | None = None) -> dict[str, float | None]:
+        """Losses and metrics of the whole data set, or of its first batches, None if undefined; sets `predictions`."""
         return self.evaluate(tf.constant(min(self._num_steps, max_steps or self._num_steps)))
 
     def eval_begin(self):
@@ -276,7 +277,13 @@ class Evaluator(orbit.StandardEvaluator):
         self.predictions = in_example_order(state, self._num_examples)
         if not self._has_labels:
             return {}
-        return {**self._accumulators.results(), **self._task.evaluate(self.predictions)}
+        results = {**self._accumulators.results(), **self._task.evaluate(self.predictions)}
+        # NaN is no JSON.
+        return {name: value if _is_finite(value) else None for name, value in results.items()}
+
+
+def _is_finite(value: float | None) -> bool:
+    return value is not None and math.isfinite(value)
 
 
 def evaluation_step(task: Task, model, features: Features, *, has_labels: bool):

@@ -19,6 +19,8 @@ from albert_tf.training.settings import OptimizerConfig, RunConfig
 
 Features = Mapping[str, tf.Tensor]
 Outputs = Mapping[str, tf.Tensor]
+# Values by name; None where a metric is undefined, such as a correlation of equal scores.
+Metrics = Mapping[str, float | None]
 # Outputs for every example of a data set: name -> [examples, ...].
 Predictions = Mapping[str, np.ndarray]
 # Contents of files by their paths inside the run's folder.
@@ -32,7 +34,7 @@ class Task(abc.ABC):
     train_data: Data | None = None
     eval_data: Data | None = None
     predict_data: Data | None = None
-    best_metric: str  # maximized by the best checkpoint
+    best_metric: str  # maximized by the best checkpoint, which is not chosen where it is undefined
     shown_metrics: tuple[str, ...] = ()  # in the printed line of an evaluation; empty shows all
     keeps: str = "last"  # or "best": the checkpoint that is evaluated and saved as the model
     loss_epsilons: Mapping[str, float] = {}  # added to the counts that losses are divided by
@@ -99,8 +101,8 @@ class Task(abc.ABC):
         """Outputs for every example, [B, ...], that `evaluate` and the files need."""
         return {}
 
-    def evaluate(self, predictions: Predictions) -> Mapping[str, float]:
-        """Metrics of the predictions for `eval_data`."""
+    def evaluate(self, predictions: Predictions) -> Metrics:
+        """Metrics of the predictions for `eval_data`; one that is None or not finite is undefined."""
         return {}
 
     def evaluation_files(self, predictions: Predictions) -> Files:
@@ -119,6 +121,6 @@ class Task(abc.ABC):
     def save_model(self, model, folder: str, history: Mapping[str, Mapping]) -> None:
         """Writes the trained model's folder; `history` has rows of its card in the groups "Training" and "Results"."""
 
-    def majority_levels(self) -> Mapping[str, float]:
+    def majority_levels(self) -> Metrics:
         """The majority-class baseline: the value of each metric if the most frequent answer is always given."""
         return {}

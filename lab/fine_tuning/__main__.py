@@ -204,7 +204,10 @@ def made(name: str, seed: int, side: str, settings: BothSettings) -> dict[str, A
         raise UserError(f"{name}, {side}: failed; see {log_file}")
     found = files.read_json(str(folder / "results.json"))
     scale = 1 if TASKS[name].in_percent and side == "here" else 100
-    scores = {key: round(scale * found["eval"][key], 3) for key in TASKS[name].metrics}
+    scores = {}
+    for key in TASKS[name].metrics:
+        value = found["eval"][key]
+        scores[key] = None if value is None else round(scale * value, 3)  # None: undefined
     lines = (folder / "metrics.jsonl").read_text().splitlines()
     logged = [line for line in map(json.loads, lines) if line.get("split", "train") == "train"]
     seconds = round(usage.ru_utime + usage.ru_stime, 1)

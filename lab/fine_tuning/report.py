@@ -29,7 +29,9 @@ def _median(values: list[float], digits: int = 1) -> str:
 
 
 def _scores(runs: Runs, metric: str) -> list[float]:
-    return [run["scores"][metric] for run in runs]
+    """The values of a metric in the runs in which it is defined."""
+    scores = [run["scores"][metric] for run in runs]
+    return [score for score in scores if score is not None]
 
 
 def _seconds(runs: Runs) -> list[float]:
@@ -60,6 +62,8 @@ def pairs(runs: Runs) -> list[tuple[str, float, Runs, Runs]]:
 def difference(here: Runs, there: Runs, metric: str) -> str:
     """The difference of the means; with several runs of both, with its interval of 95 % (Welch)."""
     sides = [_scores(side, metric) for side in (here, there)]
+    if not all(sides):
+        return ""
     mean = statistics.mean(sides[0]) - statistics.mean(sides[1])
     if min(map(len, sides)) == 1:
         return f"{mean:+.1f}"

@@ -1,4 +1,4 @@
-"""Metrics by hand, and 0 where a formula has no value; the arguments are in the right order."""
+"""Metrics by hand, and None where they are undefined; the arguments are in the right order."""
 
 import numpy as np
 import pytest
@@ -34,7 +34,7 @@ def test_auc_of_three_labels_is_the_mean_over_the_labels():
     # Without the example of label 1: of 0 all 1 x 2 pairs are in order, of 2 1 1/2 of 2 x 1.
     some = labels != 1
     assert metrics.auc(probabilities[some], labels[some]) == pytest.approx((1 + 1.5 / 2) / 2)
-    assert metrics.auc(probabilities * np.nan, labels) == 0
+    assert metrics.auc(probabilities * np.nan, labels) is None
 
 
 def test_scores_by_hand():
@@ -44,17 +44,40 @@ def test_scores_by_hand():
     assert measured("pearson", SCORES + 1000, np.array([0, 3, 5]), None) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("name", METRICS)
-def test_there_is_always_a_number(name):
+@pytest.mark.filterwarnings("error")
+def test_metrics_are_undefined_where_their_formulas_have_no_value():
     ones = np.ones(5, int)
-    values = [np.full(5, 2.5), np.array([0, 1, np.nan, 3, 4]), np.arange(5.0)]
-    predictions = [ones, 0 * ones] if name not in ("pearson", "spearman") else values
-    for predicted in predictions:
-        for count in (5, 1, 0):
-            probabilities = np.eye(2)[ones[:count]]
-            value = measured(name, predicted[:count], ones[:count], probabilities)
-            assert 0 <= value <= 1 and type(value) is float
-    assert METRICS["spearman"](np.full(5, 0.1), np.arange(5)) == 0
+    nothing = np.zeros(0)
+    mixed = np.array([0, 1, 1, 0, 1])
+    undefined = {
+        "accuracy": [(nothing, nothing)],
+        "macro_f1": [(nothing, nothing)],
+        "f1": [(nothing, nothing), (0 * ones, 0 * ones)],
+        "matthews": [(nothing, nothing), (ones, ones), (mixed, ones), (ones[:1], ones[:1])],
+        "auc": [(np.eye(2)[ones], ones), (np.eye(2)[mixed], 0 * ones), (np.zeros([0, 2]), nothing)],
+        "pearson": [(nothing, nothing), (0.1 * ones, mixed), (mixed, ones), (ones[:1], ones[:1])],
+    }
+    undefined["spearman"] = undefined["pearson"]
+    undefined["auc"].append((np.eye(3)[2 * ones], 2 * ones))
+    assert undefined.keys() == METRICS.keys()
+    for name, cases in undefined.items():
+        for predictions, labels in cases:
+            assert METRICS[name](predictions, labels) is None, name
+    for name in ("pearson", "spearman"):
+        assert METRICS[name](np.array([0, 1, np.nan]), np.arange(3)) is None
+
+
+def test_metrics_that_are_bad_but_defined_have_a_number():
+    ones, mixed = np.ones(5, int), np.array([0, 1, 1, 0, 1])
+    assert METRICS["matthews"](ones, mixed) == 0  # as in scikit-learn
+    assert METRICS["f1"](0 * ones, mixed) == METRICS["f1"](mixed, 0 * ones) == 0
+    assert METRICS["macro_f1"](ones, 0 * ones) == METRICS["accuracy"](ones, 0 * ones) == 0
+    assert METRICS["auc"](np.eye(2)[1 - mixed], mixed) == 0
+
+
+def test_metrics_of_glue_are_those_of_its_leaderboard():
+    assert [metrics.official(name, None) for name in ("f1", "matthews", "pearson")] == [0, 0, None]
+    assert metrics.official("f1", 0.5) == 0.5
 
 
 def test_confusion_table_as_text():

@@ -44,6 +44,23 @@ def test_the_median_of_an_even_number_of_runs_is_the_mean_of_two():
     assert (summary["median"]["f1"], summary["best_run"]) == (2.5, "3")
 
 
+def test_runs_without_a_value_are_left_out_of_the_statistics_and_counted():
+    runs = [
+        {"seed": seed, "folder": "", "best": None, "eval": {"auc": auc, "f1": f1, "pearson": None}}
+        for seed, (auc, f1) in enumerate([(None, 0.5), (0.25, 1.0), (0.75, None)])
+    ]
+    summary = repeated_runs.summarized(runs)
+    assert summary["median"] == {"auc": 0.5, "f1": 0.75, "pearson": None}
+    assert summary["standard_deviation"]["auc"] == pytest.approx(np.sqrt(0.125))
+    assert summary["undefined"] == {"auc": 1, "f1": 1, "pearson": 3}
+    assert repeated_runs.summarized(runs[1:])["standard_deviation"]["f1"] is None
+    lines = repeated_runs.table(runs, summary).splitlines()
+    assert lines[1].split() == ["seed", "0", "undefined", "0.5000", "undefined"]
+    assert lines[4].split() == ["median", "0.5000", "0.7500", "undefined"]
+    assert lines[-1] == "pearson is undefined in 3 of 3 runs, which its statistics leave out"
+    json.dumps(summary, allow_nan=False)
+
+
 def test_another_tasks_model_gives_its_encoder_and_no_head(task_flags, finished, capsys):
     start = f"--init_checkpoint={finished('tsv').folder}"
     models = []

@@ -19,7 +19,7 @@ BATCH, STEPS = 20, 4
 OTHER = (
     "--do_eval=false --recompute_activations --gradient_accumulation_steps=4 --deterministic",
     "--eval_batch_size=3 --save_checkpoints_steps=1 --keep_checkpoint_max=1 --eval_every_steps=1"
-    " --max_eval_steps=1 --log_every_steps=3",
+    " --max_eval_steps=1 --log_every_steps=3 --early_stopping_patience=9",
     f"--stop_after_steps={STEPS + 1}",
     "--distribution_strategy=mirrored --gradient_accumulation_steps=2",  # two devices (conftest.py)
     "--jit_compile=on",

@@ -13,28 +13,34 @@ from albert_tf.tasks.metrics import sklearn_metrics
 THRESHOLD = 0.5  # the least probability of a label that is given
 
 
-def f1_scores(predictions: np.ndarray, truths: np.ndarray) -> dict[str, float]:
-    """`micro_f1` over all decisions; `macro_f1`, the mean over labels that occur as prediction or truth (0 if none)."""
+def f1_scores(predictions: np.ndarray, truths: np.ndarray) -> dict[str, float | None]:
+    """`micro_f1` over all decisions; `macro_f1`, the mean over labels that occur as prediction or truth.
+
+    Both are None if no label occurs.
+    """
+    if not (predictions.any() or truths.any()):
+        return {"micro_f1": None, "macro_f1": None}
     f1 = functools.partial(sklearn_metrics().f1_score, truths, predictions, zero_division=np.nan)
-    names = ("micro", "macro")
-    return {f"{name}_f1": float(np.nan_to_num(f1(average=name))) for name in names}
+    return {"micro_f1": float(f1(average="micro")), "macro_f1": float(f1(average="macro"))}
 
 
-def average_precisions(probabilities: np.ndarray, truths: np.ndarray) -> dict[str, float]:
+def average_precisions(probabilities: np.ndarray, truths: np.ndarray) -> dict[str, float | None]:
     """`micro_average_precision` of all decisions, `macro_average_precision` of the labels that at least one example
-    has; 0 if none has any.
+    has; None if none has any.
 
     The average precision of a label is a mean over the examples that have it: each contributes the precision among the
     examples with at least its probability. Equal probabilities count as one step.
     """
-    score = sklearn_metrics().average_precision_score
     given = truths.any(axis=0)
-    macro = score(truths[:, given], probabilities[:, given]) if given.any() else 0.0
-    micro = score(truths.ravel(), probabilities.ravel()) if given.any() else 0.0
+    if not given.any():
+        return {"micro_average_precision": None, "macro_average_precision": None}
+    score = sklearn_metrics().average_precision_score
+    macro = score(truths[:, given], probabilities[:, given])
+    micro = score(truths.ravel(), probabilities.ravel())
     return {"micro_average_precision": float(micro), "macro_average_precision": float(macro)}
 
 
-def scores(probabilities: np.ndarray, truths: np.ndarray) -> dict[str, float]:
+def scores(probabilities: np.ndarray, truths: np.ndarray) -> dict[str, float | None]:
     """Average precisions, `micro_f1` and `macro_f1`."""
     f1 = f1_scores(probabilities >= THRESHOLD, truths)
     return {**average_precisions(probabilities, truths), **f1}

@@ -16,7 +16,7 @@ from albert_tf.tasks.classification.text_pairs import FIRST_WINDOW, mean_of_wind
 from albert_tf.tasks.finetuning import FineTuningTask, LabelTask, majority_share
 from albert_tf.tasks.settings import FineTuningRunConfig
 from albert_tf.training.losses import Ratio, binary_cross_entropy, squared_error
-from albert_tf.training.task import Features, Files, Outputs, Predictions
+from albert_tf.training.task import Features, Files, Metrics, Outputs, Predictions
 
 
 def make_task(config: ClassifierConfig, run: FineTuningRunConfig) -> FineTuningTask:
@@ -109,7 +109,7 @@ class ClassificationTask(TextTask, LabelTask):
             return self._values(predictions, "scores", split)[:, 0]
         return super()._answers(predictions, split)
 
-    def evaluate(self, predictions: Predictions) -> Mapping[str, float]:
+    def evaluate(self, predictions: Predictions) -> Metrics:
         """Every metric of the task, for all examples and, if there are several groups, for each group.
 
         In a task with groups, the first metric is that of the first group (MNLI: matched, as in the paper).
@@ -120,13 +120,14 @@ class ClassificationTask(TextTask, LabelTask):
             probabilities = self._values(predictions, "probabilities", "eval")
         groups = np.array([example.group for example in self.items["eval"]])
         names = list(dict.fromkeys(groups))
-        results = {}
+        results: dict[str, float | None] = {}
         for metric in self.metric_names:
             for name in names:
                 own = groups == name
                 key = metric if name == names[0] else f"{metric}_{name}"
                 of_group = (values[own] for values in (answers, labels, probabilities))
-                results[key] = metrics.measured(metric, *of_group)
+                value = metrics.measured(metric, *of_group)
+                results[key] = metrics.official(metric, value) if self.source.glue else value
         return results
 
     def majority_levels(self) -> Mapping[str, float]:
@@ -198,11 +199,11 @@ class MultiLabelTask(TextTask):
         probabilities = np.nan_to_num(self._values(predictions, "probabilities", "eval"))
         return probabilities, self._labels("eval", "label_sets")
 
-    def evaluate(self, predictions: Predictions) -> Mapping[str, float]:
+    def evaluate(self, predictions: Predictions) -> Metrics:
         """Average precision and F1."""
         return multi_label.scores(*self._evaluated(predictions))
 
-    def majority_levels(self) -> Mapping[str, float]:
+    def majority_levels(self) -> Metrics:
         """The average precision if the frequencies of the labels are the probabilities of every example."""
         if not self.eval_data:
             return {}

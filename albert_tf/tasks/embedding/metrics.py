@@ -61,8 +61,8 @@ def nearest(
     return np.reshape(indices, shape).astype(np.int64), np.reshape(products, shape)
 
 
-def correlations(vectors: np.ndarray, scores: np.ndarray) -> dict[str, float]:
-    """Spearman's and Pearson's correlation of cosines with scores; vectors are [pairs, 2, D]."""
+def correlations(vectors: np.ndarray, scores: np.ndarray) -> dict[str, float | None]:
+    """Spearman's and Pearson's correlation of cosines with scores, None if undefined; vectors are [pairs, 2, D]."""
     predicted = cosines(vectors[:, 0], vectors[:, 1])
     pairs = {"spearman": metrics.spearman, "pearson": metrics.pearson}
     return {name: correlation(predicted, scores) for name, correlation in pairs.items()}

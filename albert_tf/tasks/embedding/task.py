@@ -15,7 +15,7 @@ from albert_tf.tasks.embedding.source import EmbeddingSource
 from albert_tf.tasks.finetuning import FineTuningTask
 from albert_tf.tasks.settings import FineTuningRunConfig
 from albert_tf.training.losses import Ratio, squared_error
-from albert_tf.training.task import Features, Files, Outputs, Predictions
+from albert_tf.training.task import Features, Files, Metrics, Outputs, Predictions
 
 _BEST_METRICS = {"retrieval": "ndcg_at_10", "scores": "spearman", "triplets": "triplet_accuracy"}
 _NEVER = -1e9  # added to the score of a text that must not be chosen
@@ -123,7 +123,7 @@ class EmbeddingTask(FineTuningTask):
         """The vectors, [B, D] or [B, C, D]."""
         return {"embeddings": outputs["embedding"]}
 
-    def evaluate(self, predictions: Predictions) -> Mapping[str, float]:
+    def evaluate(self, predictions: Predictions) -> Metrics:
         """Correlations with scores, accuracy on triplets, or metrics of retrieval."""
         vectors = predictions["embeddings"]
         if self.config.kind_of_evaluation == "retrieval":

@@ -25,7 +25,7 @@ from albert_tf.tasks.pretraining.settings import PretrainingConfig
 from albert_tf.text.tokenizer import Tokenizer
 from albert_tf.training.losses import Ratio, accuracy, cross_entropy
 from albert_tf.training.settings import RunConfig
-from albert_tf.training.task import Features, Files, Outputs, Task
+from albert_tf.training.task import Features, Files, Metrics, Outputs, Task
 
 _MAJORITY_RECORDS = 1000
 # Entries of the records' metadata.json that say how their text was cleaned; for the model card.
@@ -211,7 +211,7 @@ class PretrainingTask(Task):
             card={"Data": data, **history},
         )
 
-    def majority_levels(self) -> Mapping[str, float]:
+    def majority_levels(self) -> Metrics:
         """Accuracy if the most frequent answer among the first examples is always given."""
         record_set = self._all_records.get("eval_file") or self._all_records["input_file"]
         features = self._sample(record_set, _MAJORITY_RECORDS)
@@ -220,7 +220,7 @@ class PretrainingTask(Task):
         labels = features["next_sentence_labels"]
         swapped = np.average(labels, weights=features.get(SENTENCE_WEIGHTS))
         return {
-            "masked_lm_accuracy": float(counts.max() / max(1, counts.sum())),
+            "masked_lm_accuracy": float(counts.max() / counts.sum()) if len(masked) else None,
             "sentence_order_accuracy": float(max(swapped, 1 - swapped)),
         }
 

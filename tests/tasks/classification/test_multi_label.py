@@ -22,10 +22,12 @@ def test_scores_are_those_by_hand():
     assert multi_label.average_precisions(PROBABILITIES, TRUTHS) == pytest.approx(expected)
 
 
-def test_without_any_label_the_scores_are_0():
+def test_without_any_label_the_scores_are_undefined():
     nothing = np.zeros([5, 2], np.int32)
-    assert set(multi_label.f1_scores(nothing == 1, nothing).values()) == {0.0}
-    assert set(multi_label.average_precisions(nothing + 0.5, nothing).values()) == {0.0}
+    assert multi_label.f1_scores(nothing == 1, nothing) == {"micro_f1": None, "macro_f1": None}
+    assert set(multi_label.average_precisions(nothing + 0.5, nothing).values()) == {None}
+    # Predicted, but wrong: all precisions are 0.
+    assert set(multi_label.f1_scores(nothing == 0, nothing).values()) == {0.0}
 
 
 def test_balanced_weights_by_hand():
