@@ -57,6 +57,7 @@ class FineTuningTask(Task):
     model_class: type[ModelWithHead]
     source_class: type[Source]
     packs = False  # whether the model and the losses take packed rows
+    has_output_per_label = True  # whether a head fits only the labels that it was made for
     _weights: Any  # `Weights` of the model to start from; None without one
 
     def __init__(self, config: FineTuningConfig, run: FineTuningRunConfig):
@@ -140,8 +141,7 @@ class FineTuningTask(Task):
 
     def _resolve_config(self) -> AlbertConfig:
         config, tokenizer = self.config, self.tokenizer
-        labels = tuple(self.labels)  # none of embeddings, whatever the configuration of others has
-        has_head = self._has_head() and (not labels or self._weights.config.labels == labels)
+        has_head = self._has_head() and self._fits_labels(self._weights.config.labels)
         if not self.run.do_train and not has_head:
             raise UserError(
                 f"{self._origin()}: has no head for {self.task_name} with the outputs"
@@ -165,6 +165,11 @@ class FineTuningTask(Task):
         is_multi_label = self.source.is_multi_label
         return chosen.with_labels(self.labels, self.task_name, is_multi_label=is_multi_label)
 
+    def _fits_labels(self, labels: Sequence[str]) -> bool:
+        """Whether a head with these labels can give those of the data; embeddings have none."""
+        is_needed = bool(self.labels) and self.has_output_per_label
+        return not is_needed or tuple(labels) == tuple(self.labels)
+
     def build_model(self, *, dtype: str, recompute_activations: bool, seed: int) -> ModelWithHead:
         """The model; the encoder, and the head if it is of the same task, come from the initial checkpoint."""
         model = self.model_class(
@@ -174,7 +179,8 @@ class FineTuningTask(Task):
             report = pretrained.assign_weights(model.named_variables(), self._weights)
             self._initialized = report.initialized
             is_new = any(not name.startswith("bert/") for name in report.initialized)
-            named = f" with {', '.join(self.labels)}" if len(self.labels) < 20 else ""
+            labels = self.model_config.labels if self.labels else ()
+            named = f" with {', '.join(labels)}" if len(labels) < 20 else ""
             head = f"a new one for {self.task_name}{named}" if is_new else "its own"
             print(f"{report.describe(self._weights.source)}\n  head: {head}", flush=True)
         else:
@@ -194,7 +200,7 @@ class FineTuningTask(Task):
         found = weights.model_class, tuple(weights.config.labels)
         if self.source.is_multi_label or len(self.labels) == 1:
             self.config.refuse("teacher", "is for tasks with one of several labels")
-        if found[0] != expected[0] or (expected[1] and found != expected):
+        if found[0] != expected[0] or not self._fits_labels(weights.config.labels):
             words = [f"{kind} with {', '.join(labels[:9])}" for kind, labels in (expected, found)]
             self.config.refuse("teacher", f"={path}: expected {words[0]}, got {words[1]}")
         if not weights.has_vocabulary_of(self.tokenizer):
@@ -387,6 +393,10 @@ class LabelTask(FineTuningTask):
         """Indices of the most probable labels, int [examples]."""
         return np.argmax(self._values(predictions, "probabilities", split), axis=1)
 
+    def _labels_of(self, item: Any) -> Sequence[str]:
+        """The labels that an item can have, the first ones of all."""
+        return self.labels
+
     def _describe(self, item: Any, answer: Any, truth: Any, probability: float) -> str:
         """A line about an error: item, answer and truth (indices of labels, or scores), and probability."""
         raise NotImplementedError
@@ -414,10 +424,10 @@ class LabelTask(FineTuningTask):
         shown = ", ".join(f"{label}: {count:,}" for label, count in counts)
         print(f"predicted {shown}", flush=True)
         probabilities = self._values(predictions, "probabilities", "predict")
-        rows = [
-            best_label(self.answer_key, self.labels, row, int(answer))
-            for answer, row in zip(answers, probabilities, strict=True)
-        ]
+        rows = []
+        for item, answer, row in zip(self.items["predict"], answers, probabilities, strict=True):
+            labels = self._labels_of(item)
+            rows.append(best_label(self.answer_key, labels, row[: len(labels)], int(answer)))
         return self._answer_files(rows, predictions)
 
 

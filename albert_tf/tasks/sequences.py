@@ -23,16 +23,24 @@ def check_segments(table: FeatureTable, type_vocab_size: int) -> None:
 
 def pack_pairs(
     tokenizer: Tokenizer,
-    pairs: Iterable[tuple[np.ndarray, np.ndarray | None]],
+    pairs: Iterable[tuple[np.ndarray, np.ndarray | None] | None],
     columns: Mapping[str, Sequence],
     choices: int = 1,
     uncut_lengths: Mapping[str, Sequence[int]] | None = None,
 ) -> FeatureTable:
-    """A table of sequences `input_ids` and `segment_ids` of two texts, int32 [tokens] each; the second may be None."""
+    """A table of sequences `input_ids` and `segment_ids` of two texts, int32 [tokens] each; the second may be None.
+
+    If an example has fewer than `choices` sequences, None in place of a pair is a sequence of [CLS] alone.
+    """
     cls, sep = (np.array([id], np.int32) for id in (tokenizer.cls_id, tokenizer.sep_id))
     segments = np.array([0, int(tokenizer.rules.numbers_segments)], np.int32)
     input_ids, segment_ids = [], []
-    for first, second in pairs:
+    for pair in pairs:
+        if pair is None:
+            input_ids.append(cls)
+            segment_ids.append(segments[:1])
+            continue
+        first, second = pair
         row = [cls, first, sep] if second is None else [cls, first, sep, second, sep]
         num_second = 0 if second is None else len(second) + 1
         input_ids.append(np.concatenate(row))

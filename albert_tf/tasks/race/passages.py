@@ -1,13 +1,17 @@
-"""RACE: reads passages with questions, and makes features of four sequences for each question.
+"""RACE: reads passages with questions, and makes features of a sequence for each option of a question.
 
     [CLS] article [SEP] question and option [SEP]
 
-There is one sequence for every option. If the question has a gap ("_"), the option fills it.
+RACE has four options. Other data in its layout may have other numbers, also from question to question: among questions
+with more options, one with fewer has sequences of [CLS] alone in their place. If the question has a gap ("_"), the
+option fills it.
 """
 
 import dataclasses
+import itertools
 import os
 import re
+import string
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -19,8 +23,8 @@ from albert_tf.tasks.sequences import pack_pairs
 from albert_tf.text.tokenizer import Tokenizer
 
 LEVELS = ("middle", "high")
-ANSWERS = "ABCD"
-NUM_OPTIONS = len(ANSWERS)
+LETTERS = string.ascii_uppercase
+NUM_OPTIONS = 4  # of RACE
 NUM_SPECIAL = 3  # [CLS] and twice [SEP]
 MOST_FILLED_CHARACTERS = 10**6
 
@@ -35,6 +39,7 @@ class RaceQuestion:
     question: str
     options: tuple[str, ...]
     answer: int | None
+    num_places: int = 0  # sequences in its features, if these are more than its options
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,10 +85,15 @@ def _questions(passage: dict, name: str, level: str, need_answers: bool) -> Iter
     for number, (question, options, answer) in enumerate(rows):
         if not all(isinstance(text, str) for text in (article, question, *options)):
             raise TypeError("expected texts")
-        if len(options) != NUM_OPTIONS:
-            raise ValueError(f"expected {NUM_OPTIONS} options, got {len(options)}")
+        if not 2 <= len(options) <= len(LETTERS):
+            expected = f"from 2 to {len(LETTERS)} options"
+            raise ValueError(f"question {number}: expected {expected}, got {len(options)}")
+        letters = LETTERS[: len(options)]
+        if answer is not None and (not answer or answer not in letters):
+            expected = f"an answer from {letters[0]} to {letters[-1]}"
+            raise ValueError(f"question {number}: expected {expected}, got {answer!r}")
         check_filled_length(question, options)
-        label = None if answer is None else ANSWERS.index(answer or "?")
+        label = None if answer is None else LETTERS.index(answer)
         yield RaceQuestion(f"{name}/{number}", level, article, question, tuple(options), label)
 
 
@@ -109,12 +119,14 @@ def make_race_features(settings: RaceSettings, questions: Sequence[RaceQuestion]
     """Features of questions.
 
     Returns:
-      A table of 4 sequences for each question: `input_ids` and `segment_ids` (0 for [CLS], article and first [SEP], 1
-      for the rest); columns `is_high` [n, 1] and, if the questions have answers, `label_ids` [n, 1].
+      A table of as many sequences for each question as the most options of one of them: `input_ids` and `segment_ids`
+      (0 for [CLS], article and first [SEP], 1 for the rest); columns `is_high` [n, 1] and, if the questions have
+      answers, `label_ids` [n, 1].
 
     Source: race_utils.py:161-247 (`convert_single_example`).
     """
     tokenizer, clean = settings.tokenizer, settings.tokenizer.clean
+    num_options = most_options(questions)
     articles = list(dict.fromkeys(question.article for question in questions))
     ids_of = dict(zip(articles, tokenizer.encode_batch(articles), strict=True))
     texts = []
@@ -126,17 +138,25 @@ def make_race_features(settings: RaceSettings, questions: Sequence[RaceQuestion]
     most = min(settings.max_qa_length, room)
     uncut_endings = tokenizer.encode_batch(texts)
     endings = [ids[-most:] for ids in uncut_endings]
-    contexts = [ids_of[question.article] for question in questions for _ in question.options]
-    joined = zip(contexts, endings, strict=True)
-    pairs = [(context[: room - len(ending)], ending) for context, ending in joined]
-    num_ending, num_uncut, num_context = (
-        np.array([*map(len, rows)], np.int64) for rows in (endings, uncut_endings, contexts)
-    )
-    lengths = [num_context + num_ending + NUM_SPECIAL, num_uncut]
-    # For each question, the length of its longest sequence.
-    longest = np.reshape(lengths, [2, -1, NUM_OPTIONS]).max(axis=2)
-    uncut_lengths = {"max_seq_length": longest[0], "max_qa_length": longest[1]}
+    every_ending = zip(endings, uncut_endings, strict=True)
+    pairs: list[tuple[np.ndarray, np.ndarray] | None] = []
+    # For each question, the length of its longest sequence, and of its longest ending.
+    uncut_lengths: dict[str, list[int]] = {"max_seq_length": [], "max_qa_length": []}
+    for question in questions:
+        context = ids_of[question.article]
+        of_question = list(itertools.islice(every_ending, len(question.options)))
+        pairs += [(context[: room - len(ending)], ending) for ending, _ in of_question]
+        pairs += [None] * (num_options - len(of_question))
+        longest = max(len(ending) for ending, _ in of_question)
+        uncut_lengths["max_seq_length"].append(len(context) + longest + NUM_SPECIAL)
+        uncut_lengths["max_qa_length"].append(max(len(uncut) for _, uncut in of_question))
     columns: dict[str, list] = {"is_high": [question.level == "high" for question in questions]}
     if all(question.answer is not None for question in questions):
         columns["label_ids"] = [question.answer for question in questions]
-    return pack_pairs(tokenizer, pairs, columns, NUM_OPTIONS, uncut_lengths)
+    return pack_pairs(tokenizer, pairs, columns, num_options, uncut_lengths)
+
+
+def most_options(questions: Sequence[RaceQuestion]) -> int:
+    """The greatest number of options, or of their places, of a question; that of RACE without questions."""
+    numbers = [max(len(question.options), question.num_places) for question in questions]
+    return max(numbers, default=NUM_OPTIONS)

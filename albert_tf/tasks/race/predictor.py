@@ -14,10 +14,13 @@ _OF_FEATURES = ("max_seq_length", "max_qa_length")
 
 
 class ChoicePredictor(Predictor):
-    """Chooses the best of four options."""
+    """Chooses the best of some options, whose number may be another than in the training data."""
 
-    expects = '{"article": ..., "question": ..., "options": [four texts]}'
-    prompts = ("article", "question", *(f"option {letter}" for letter in passages.ANSWERS))
+    expects = '{"article": ..., "question": ..., "options": [two or more texts]}'
+    prompts = (
+        *("article", "question"),
+        *(f"option {letter}" for letter in passages.LETTERS[: passages.NUM_OPTIONS]),
+    )
     text_keys = ("article", "context", "question", "options")
     empty = {"article": "", "question": "", "options": [""] * passages.NUM_OPTIONS}
     line_format = "json"
@@ -28,9 +31,9 @@ class ChoicePredictor(Predictor):
         article: Any = values.get("article", values.get("context"))
         question: Any = values.get("question")
         options: Any = values.get("options")
-        texts = [article, question, *(options if isinstance(options, list) else [])]
-        is_text = [isinstance(text, str) for text in texts]
-        if len(texts) != 2 + passages.NUM_OPTIONS or not all(is_text):
+        if not isinstance(options, list) or not 2 <= len(options) <= len(passages.LETTERS):
+            self.refuse(item)
+        if not all(isinstance(text, str) for text in (article, question, *options)):
             self.refuse(item)
         try:
             passages.check_filled_length(question, options)
@@ -43,7 +46,9 @@ class ChoicePredictor(Predictor):
         settings = passages.RaceSettings(self.tokenizer, **self.settings(*_OF_FEATURES))
         logits_BC = self.outputs(passages.make_race_features(settings, examples))["logits"]
         answers = []
-        for question, row in zip(examples, softmax(logits_BC, axis=-1), strict=True):
-            answer = best_label("answer", passages.ANSWERS, row)
-            answers.append({**answer, "option": question.options[int(row.argmax())]})
+        for question, row in zip(examples, logits_BC, strict=True):
+            number = len(question.options)  # the row may have more places
+            probabilities = softmax(row[:number])
+            answer = best_label("answer", passages.LETTERS[:number], probabilities)
+            answers.append({**answer, "option": question.options[int(probabilities.argmax())]})
         return answers

@@ -8,7 +8,7 @@ from albert_tf.tasks.settings import FineTuningConfig, OneAnswerConfig, files_se
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RaceConfig(OneAnswerConfig):
-    """RACE: reading comprehension with four options."""
+    """RACE: reading comprehension with four options; or data in its layout with other numbers of options."""
 
     data_dir: str = files_setting(
         "Folder of the RACE archive, with train/, dev/ and test/.", required=True

@@ -78,7 +78,12 @@ WRONG = {
     "no_answers": (without(BIRD, "answers"), "high/7.txt: is not a passage .*KeyError: 'answers'"),
     "questions_string": ({**BIRD, "questions": "What?"}, "is not a passage of RACE"),
     "fewer_answers": ({**BIRD, "answers": ["A"]}, "is not a passage of RACE"),
-    "three_options": ({**BIRD, "options": [["x", "y", "z"]] * 2}, "expected 4 options, got 3"),
+    "one_option": ({**BIRD, "options": [["x"]] * 2}, "expected from 2 to 26 options, got 1"),
+    "too_many": ({**BIRD, "options": [["x"] * 27] * 2}, "expected from 2 to 26 options, got 27"),
+    "answer_d_of_three": (
+        {**BIRD, "options": [["x"] * 3] * 2},
+        "question 1: .* from A to C, got 'D'",
+    ),
     "options_not_listed": ({**BIRD, "options": [5, 6]}, "is not a passage of RACE"),
     "answer_e": ({**BIRD, "answers": ["A", "E"]}, "is not a passage of RACE"),
     "answer_index": ({**BIRD, "answers": [0, 3]}, "is not a passage of RACE"),
@@ -135,6 +140,24 @@ def test_four_sequences_a_question(tokenizer):
         (article, f"the bird sat in the {option} .")
         for option in ("tree", "house", "sea", "old red car")
     ]
+
+
+def test_a_question_with_fewer_options_has_empty_places(tokenizer):
+    settings = RaceSettings(tokenizer, 64)
+    three, four = question(options=("tree", "sea", "house"), answer=2), question()
+    table = make_race_features(settings, [three, four])
+    assert (len(table), table.choices) == (2, 4)
+    assert [texts(table, tokenizer, row)[1] for row in (0, 1, 2, 4)] == [
+        f"the bird sat in the {option} ." for option in ("tree", "sea", "house", "tree")
+    ]
+    assert table.sequence("input_ids", 3).tolist() == [tokenizer.cls_id]
+    assert table.columns["label_ids"].tolist() == [[2], [0]]
+    alone = make_race_features(settings, [three])
+    assert alone.choices == 3
+    for name, lengths in alone.uncut_lengths.items():
+        assert table.uncut_lengths[name][0] == lengths[0]
+    wide = make_race_features(settings, [dataclasses.replace(three, num_places=5)])
+    assert wide.choices == 5
 
 
 def test_the_article_is_cut_at_its_end_to_fit(tokenizer):
