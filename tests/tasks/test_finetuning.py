@@ -499,6 +499,30 @@ def test_the_loss_of_tagging_by_hand(task_flags):
     assert float(task.loss_counts(features)["tag_loss"]) == 4
 
 
+def test_weights_of_tags_by_hand(task_flags):
+    task = helpers.make_task(*task_flags["tagging"], "--class_weights=balanced")
+    tags = [tag for sentence in task.sentences["train"] for tag in sentence.tags]
+    counts = np.bincount(tags, minlength=len(task.labels))
+    expected = np.where(counts, len(tags) / len(counts) / np.maximum(counts, 1), 1)
+    np.testing.assert_allclose(task.class_weights, expected, rtol=1e-6)
+
+    task.class_weights = np.array([0.5, 2, 3, 5, 7], np.float32)
+    logits = np.random.default_rng(0).normal(size=(2, 4, 5)).astype(np.float32)
+    features = {
+        "input_ids": tf.ones([2, 4], tf.int32),
+        "tag_numbers": np.array([[0, 2, 0, 5], [0, 1, 1, 0]], np.int32),
+    }
+    log_probs = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+    expected = -(2 * log_probs[0, 1, 1] + 7 * log_probs[0, 3, 4])
+    expected -= 0.5 * (log_probs[1, 1, 0] + log_probs[1, 2, 0])
+    loss = task.losses({"logits": logits}, features)["tag_loss"]
+    assert float(loss.sum) == pytest.approx(expected, rel=1e-5) and float(loss.count) == 10
+    assert float(task.loss_counts(features)["tag_loss"]) == 10
+    # Evaluations have no weights, so that losses of runs are comparable.
+    weighted = {**features, EXAMPLE_WEIGHTS: np.ones(2, np.float32)}
+    assert float(task.losses({"logits": logits}, weighted)["tag_loss"].count) == 4
+
+
 def test_tags_of_a_run_are_scored_by_entity(finished):
     run = finished("tagging")
     text = (run.folder / "predictions" / "eval_predictions.conll").read_text()

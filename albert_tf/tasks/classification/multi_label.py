@@ -5,6 +5,7 @@ probabilities are float [examples, C], predictions bool [examples, C], and truth
 """
 
 import functools
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -56,3 +57,9 @@ def balanced_weights(truths: np.ndarray, num_labels: int, *, is_multi_label: boo
     counts = truths.sum(0) if is_multi_label else np.bincount(truths[:, 0], minlength=num_labels)
     shares = np.maximum(len(truths) - counts, 1) if is_multi_label else len(truths) / num_labels
     return np.where(counts, shares / np.maximum(counts, 1), 1.0).astype(np.float32)
+
+
+def weights_in_words(labels: Sequence[str], weights: np.ndarray) -> str:
+    """A line about the weights of labels."""
+    named = zip(labels, weights, strict=True)
+    return f"class weights  {'  '.join(f'{name} {weight:.4g}' for name, weight in named)}"

@@ -42,8 +42,7 @@ class TextTask(FineTuningTask):
         self.class_weights = multi_label.balanced_weights(
             truths, len(self.labels), is_multi_label=self.source.is_multi_label
         )
-        named = zip(self.labels, self.class_weights, strict=True)
-        print(f"class weights  {'  '.join(f'{name} {weight:.4g}' for name, weight in named)}")
+        print(multi_label.weights_in_words(self.labels, self.class_weights), flush=True)
 
     def _values(self, predictions: Predictions, name: str, split: str) -> np.ndarray:
         return mean_of_windows(self.tables[split], predictions[name])

@@ -17,11 +17,20 @@ from collections.abc import Iterator, Sequence
 from albert_tf.core.errors import UserError
 from albert_tf.data.tables import as_list, chosen, has_lists, listed, read_lines, read_table
 from albert_tf.tasks.classification.tsv import label_indices, parse_value
-from albert_tf.tasks.tagging import entities
+from albert_tf.tasks.tagging import entities, tag_forms
 from albert_tf.tasks.tagging.settings import BARE, FIRST, LAST, PREFIXED, WORDS
+from albert_tf.tasks.tagging.tag_forms import TagForm
 
 _DOCUMENT = "-DOCSTART-"
 _BLANKS = " \t\r\v\f"
+# Of columns, in small letters.
+_NAMES_OF_WORDS = frozenset(("word", "words", "token", "tokens", "form", "text"))
+_NAMES_OF_TAGS = frozenset(
+    (
+        *("tag", "tags", "label", "labels", "ner", "ner_tag", "ner_tags", "entity", "entities"),
+        *("pos", "pos_tag", "pos_tags", "upos", "xpos", "chunk"),
+    )
+)
 # A line for several words, or for a word that is not there.
 _PART_OF_CONLLU = re.compile(r"[0-9]+[-.][0-9]+")
 
@@ -47,6 +56,7 @@ class TaggedFile:
     sentences: tuple[Sentence, ...]
     tags: tuple[tuple[str, ...], ...] | None
     scheme: str = PREFIXED
+    form: TagForm = tag_forms.USUAL  # of the prefixed tags in the file
 
     def labels(self) -> tuple[str, ...]:
         """The labels of all types of entities in the file, or of --tag_scheme=words its tags."""
@@ -83,7 +93,8 @@ def read_tagged(
       token_column: `first`, `last`, a number from 1, or a name in the first line or of a column of the table.
       tag_column: the same for the tags.
       need_tags: whether tags are read; if not, a file for predictions need not have any.
-      scheme: what the tags are (see `TaggingConfig.tag_scheme`); prefixed tags are IOB1, IOB2, BIOES, BILOU or BMES.
+      scheme: what the tags are (see `TaggingConfig.tag_scheme`); prefixed tags are IOB1, IOB2, BIOES, BILOU, BMES or
+        BMEWO, in any form of `tag_forms`.
     """
     source = f"--{flag}={path}"
     columns = [token_column, *([tag_column] if need_tags else [])]
@@ -91,13 +102,22 @@ def read_tagged(
         groups = _rows_of_lists(path, source, columns, keeps_empty=flag == "predict_file")
     else:
         groups = _groups(path, source, columns, (token_column, tag_column), scheme)
-    sentences, all_tags = [], []
+    groups = list(groups)
+    every_tag = {tag for _, _, tags in groups for tag in tags}
+    form = (tag_forms.form_of(every_tag) if scheme == PREFIXED else None) or tag_forms.USUAL
+    # In a file of bare types that has no O, o means the same.
+    outside = entities.OUTSIDE if entities.OUTSIDE in every_tag else entities.OUTSIDE.lower()
+    sentences: list[Sentence] = []
+    all_tags: list[tuple[str, ...]] = []
     for row, words, tags in groups:
         sentence = Sentence(words, row=row)
         for index, (word, tag) in enumerate(itertools.zip_longest(words, tags)):
-            _check_word(word, tag, scheme, f"{path}: {sentence.place(index)}")
+            _check_word(word, tag, scheme, form, f"{path}: {sentence.place(index)}")
         sentences.append(sentence)
-        if scheme == BARE:
+        if scheme == PREFIXED:
+            tags = list(map(form.read, tags))
+        elif scheme == BARE:
+            tags = [entities.OUTSIDE if tag == outside else tag for tag in tags]
             tags = [tag if entities.is_tag(tag) else f"I-{tag}" for tag in tags]
         all_tags.append(tuple(tags if scheme == WORDS else entities.to_iob2(tags)))
     num_empty = sum(not sentence.words for sentence in sentences)
@@ -107,18 +127,22 @@ def read_tagged(
         print(f"{source}: {num_empty:,} of {len(sentences):,} rows have no words", flush=True)
     if need_tags and not any(tag != entities.OUTSIDE for tags in all_tags for tag in tags):
         raise UserError(f"{source}: every tag is O; name the column of the tags with --tag_column")
-    return TaggedFile(path, tuple(sentences), tuple(all_tags) if need_tags else None, scheme)
+    if form != tag_forms.USUAL:
+        print(f"{source}: tags are written as {form.name}, and answers will be, too", flush=True)
+    known_tags = tuple(all_tags) if need_tags else None
+    return TaggedFile(path, tuple(sentences), known_tags, scheme, form)
 
 
-def _check_word(word: str, tag: str | None, scheme: str, place: str) -> None:
+def _check_word(word: str, tag: str | None, scheme: str, form: TagForm, place: str) -> None:
     if not word:
         raise UserError(f"{place}: has no word; an empty line ends a sentence")
     if tag is None:
         return
     if not tag or any(character in tag for character in "\t\r\n"):
         raise UserError(f"{place}: expected a tag in one line, got {tag[:80]!r}")
-    if scheme == PREFIXED and not entities.is_tag(tag):
-        advice = f"see --tag_column, or --tag_scheme={BARE} or {WORDS} for other tags"
+    if scheme == PREFIXED and not form.matches(tag):
+        forms = "PER-B, b-per or B_PER are read, too, if all tags of the file are written so"
+        advice = f"{forms}; see --tag_column, or --tag_scheme={BARE} or {WORDS} for other tags"
         got = f"expected a tag such as O, B-LOC or I-LOC, got {tag[:80]!r}"
         raise UserError(f"{place}: {got}; {advice}")
 
@@ -168,8 +192,9 @@ def _groups(
             continue
         if positions is None:
             positions = [_position(column, fields, f"{path}: line {row}") for column in columns]
-            if names & {*fields}:
-                continue  # the line has the names of the columns
+            is_header = names & {*fields} if names else _is_header(fields, known, rows, path)
+            if is_header:
+                continue
         if len(fields) != width:
             raise UserError(f"{path}: line {row}: expected {width} columns, got {len(fields)}")
         if width == 10 and _PART_OF_CONLLU.fullmatch(fields[0]):
@@ -190,8 +215,23 @@ def _is_comment(fields: Sequence[str], width: int, first: Sequence[str], scheme:
     """Whether a line with # is a comment: it has other columns than the first word's, or no tag where that has one."""
     if len(fields) != width:
         return True
-    is_tagged = scheme == PREFIXED and first and entities.is_tag(first[-1])
-    return bool(is_tagged and width > 1 and not entities.is_tag(fields[-1]))
+    is_tagged = scheme == PREFIXED and first and tag_forms.is_tag(first[-1])
+    return bool(is_tagged and width > 1 and not tag_forms.is_tag(fields[-1]))
+
+
+def _is_header(
+    fields: Sequence[str], known: Sequence[str], rows: Sequence[Sequence[str]], path: str
+) -> bool:
+    """Whether a file's first line has usual names of the columns, of which no other line has that of the tags."""
+    if len(fields) < 2 or any(column.isdecimal() and int(column) > len(fields) for column in known):
+        return False
+    token, tag = (_position(column, fields, path) for column in known)
+    if fields[token].lower() not in _NAMES_OF_WORDS or fields[tag].lower() not in _NAMES_OF_TAGS:
+        return False
+    is_header = sum(len(row) > tag and row[tag] == fields[tag] for row in rows) == 1
+    if is_header:
+        print(f"{path}: the first line is read as the names of the columns", flush=True)
+    return is_header
 
 
 def _position(column: str, header: Sequence[str], place: str) -> int:

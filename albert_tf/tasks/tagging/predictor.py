@@ -7,10 +7,10 @@ import numpy as np
 from scipy.special import softmax
 
 from albert_tf.tasks.predictor import Item, Predictor, defaults_of
-from albert_tf.tasks.tagging import windows
+from albert_tf.tasks.tagging import tag_forms, windows
 from albert_tf.tasks.tagging.conll import Sentence
 from albert_tf.tasks.tagging.entities import entities_of, of_words
-from albert_tf.tasks.tagging.settings import WORDS, TaggingConfig
+from albert_tf.tasks.tagging.settings import TAG_FORM, WORDS, TaggingConfig
 from albert_tf.text.visible import visible_parts
 
 _OF_WINDOWS = ("max_seq_length", "doc_stride", "word_separator")
@@ -62,7 +62,9 @@ class TaggingPredictor(Predictor):
         table = windows.make_windows(self._settings(), list(enumerate(sentences)))
         probabilities = softmax(self.outputs(table)["logits"], axis=-1)
         labels = self.model.config.labels
-        answers, is_of_words = [], self.task_settings.get("tag_scheme") == WORDS
+        answers = []
+        is_of_words = self.task_settings.get("tag_scheme") == WORDS
+        form = tag_forms.named(self.task_settings.get(TAG_FORM, tag_forms.USUAL.name))
         labelled = windows.word_labels(table, probabilities, sentences, labels)
         for (text, spans, are_given), tags, certainties in zip(examples, *labelled, strict=True):
             tags = [labels[tag] for tag in tags]
@@ -72,7 +74,8 @@ class TaggingPredictor(Predictor):
                 probability = float(certainties[first : last + 1].mean())
                 entity = {"label": label, "text": text[start:end], "start": start, "end": end}
                 found.append({**entity, "probability": probability})
-            answers.append({"entities": found, **({"tags": tags} if are_given else {})})
+            written = {"tags": list(map(form.written, tags))} if are_given else {}
+            answers.append({"entities": found, **written})
         return answers
 
     def _settings(self) -> windows.WindowSettings:

@@ -8,6 +8,7 @@ from albert_tf.tasks.settings import TaughtConfig, files_setting
 
 FIRST, LAST = "first", "last"
 PREFIXED, BARE, WORDS = "prefixed", "bare", "words"
+TAG_FORM = "tag_form"  # among a model's settings: how its tags are written (`tag_forms`)
 SEPARATORS = {"space": " ", "none": ""}  # between words
 
 
@@ -34,10 +35,16 @@ class TaggingConfig(TaughtConfig):
     )
     tag_scheme: str = setting(
         PREFIXED,
-        "What the tags are: prefixed with letters, such as B-LOC (IOB1, IOB2, BIOES, BILOU, BMES); bare types, such as"
-        " LOC, where neighbors of one type are one entity; or labels of single words, such as parts of speech.",
+        "What the tags are: prefixed with letters, such as B-LOC (IOB1, IOB2, BIOES, BILOU, BMES; if all tags of a file"
+        " are written as LOC-B, b-loc or B_LOC, they are read and written back so); bare types, such as LOC, where"
+        " neighbors of one type are one entity; or labels of single words, such as parts of speech.",
         choices=(PREFIXED, BARE, WORDS),
         of_model="fixed",
+    )
+    class_weights: str = setting(
+        "",
+        "Weights of the tags in the loss: `balanced` by their frequency among the words of the training data.",
+        choices=("", "balanced"),
     )
     word_separator: str = setting(
         "space",

@@ -3,6 +3,7 @@
 from albert_tf.tasks.source import FILE_FLAGS, Source
 from albert_tf.tasks.tagging import conll, windows
 from albert_tf.tasks.tagging.settings import TaggingConfig
+from albert_tf.tasks.tagging.tag_forms import TagForm
 
 
 class TaggingSource(Source):
@@ -11,6 +12,7 @@ class TaggingSource(Source):
     config: TaggingConfig
     task_name = "tagging"
     label_columns = ("tag_numbers",)
+    form: TagForm | None = None  # of the tags of the training data
     feature_function = (windows.make_windows, windows.WindowSettings)
 
     def read(self, split: str) -> list[tuple[int, conll.Sentence]] | None:
@@ -29,6 +31,8 @@ class TaggingSource(Source):
             flag=flag,
             scheme=config.tag_scheme,
         )
+        if split == "train":
+            self.form = file.form
         if split == "train" and not self.labels:
             labels, known = file.labels(), self.initial_labels
             self.labels = known if {*labels} <= {*known} else labels

@@ -9,11 +9,12 @@ import tensorflow as tf
 
 from albert_tf.data.reading import EXAMPLE_WEIGHTS
 from albert_tf.model.heads import AlbertForTokenClassification
+from albert_tf.tasks.classification import multi_label
 from albert_tf.tasks.finetuning import FineTuningTask
 from albert_tf.tasks.settings import FineTuningRunConfig
-from albert_tf.tasks.tagging import entities, windows
+from albert_tf.tasks.tagging import entities, tag_forms, windows
 from albert_tf.tasks.tagging.conll import Sentence
-from albert_tf.tasks.tagging.settings import WORDS, TaggingConfig
+from albert_tf.tasks.tagging.settings import PREFIXED, TAG_FORM, WORDS, TaggingConfig
 from albert_tf.tasks.tagging.source import TaggingSource
 from albert_tf.training.losses import Ratio
 from albert_tf.training.task import Features, Files, Outputs, Predictions
@@ -26,6 +27,7 @@ class TaggingTask(FineTuningTask):
 
     model_class = AlbertForTokenClassification
     source_class = TaggingSource
+    source: TaggingSource
     packs = True
     config: TaggingConfig
     best_metric = "f1"
@@ -45,6 +47,10 @@ class TaggingTask(FineTuningTask):
             if not path:
                 print(f"--predict_file: {reason}; the answers will be JSON lines", flush=True)
             self.usual_predictions_file = _IN_LINES
+        self.class_weights = self._balanced_weights() if config.class_weights else None
+        # That of the training data, which the finished model remembers.
+        name = self._weights.task_settings.get(TAG_FORM) if self._weights else None
+        self.form = self.source.form or tag_forms.named(name or tag_forms.USUAL.name)
         self.older_predictions = () if run.predictions_file else (_IN_CONLL, _IN_LINES)
 
     def build_model(self, **settings):
@@ -60,15 +66,33 @@ class TaggingTask(FineTuningTask):
             model.head.output_bias.assign(np.log(counts / counts.sum()))
         return model
 
+    def _balanced_weights(self) -> np.ndarray | None:
+        """The weights of the labels in training, float32 [C]; also says what they are."""
+        if "train" not in self.sentences:
+            return None
+        tags = [tag for sentence in self.sentences["train"] for tag in sentence.tags or ()]
+        truths = np.array(tags, np.int64)[:, None]
+        weights = multi_label.balanced_weights(truths, len(self.labels), is_multi_label=False)
+        print(multi_label.weights_in_words(self.labels, weights), flush=True)
+        return weights
+
+    def _loss_weights(self, features: Features) -> tf.Tensor:
+        """The weight of each token in the loss, float32 [B, L]; in evaluations, every word has the same."""
+        weights_BL = _word_weights(features)
+        if self.class_weights is None or EXAMPLE_WEIGHTS in features:
+            return weights_BL
+        return weights_BL * tf.gather(self.class_weights, _labels(features))
+
     def loss_counts(self, features: Features) -> Mapping[str, tf.Tensor]:
-        """The number of words."""
-        return {"tag_loss": tf.reduce_sum(_word_weights(features))}
+        """The number of words, or the sum of the weights of their labels."""
+        return {"tag_loss": tf.reduce_sum(self._loss_weights(features))}
 
     def losses(self, outputs: Outputs, features: Features) -> Mapping[str, Ratio]:
         """Cross entropy of the words' labels, at each word's first token."""
-        labels, weights = tf.maximum(features["tag_numbers"] - 1, 0), _word_weights(features)
         wanted = self._teachers_outputs(features).get("logits")
-        return {"tag_loss": self._label_loss(outputs["logits"], labels, weights, wanted)}
+        weights = self._loss_weights(features)
+        loss = self._label_loss(outputs["logits"], _labels(features), weights, wanted)
+        return {"tag_loss": loss}
 
     def predictions(self, outputs: Outputs, features: Features) -> Mapping[str, tf.Tensor]:
         """Probabilities [B, L, C]; NaN in the padding."""
@@ -81,6 +105,17 @@ class TaggingTask(FineTuningTask):
             self.tables[split], predictions["probabilities"], self.sentences[split], self.labels
         )
         return [[self.labels[index] for index in row] for row in rows]
+
+    def _written(self, tags: Sequence[Sequence[str]]) -> list[list[str]]:
+        """The tags of sentences in the form of the training data."""
+        if self.config.tag_scheme != PREFIXED:
+            return list(map(list, tags))
+        return [list(map(self.form.written, row)) for row in tags]
+
+    def task_settings(self):
+        """See `FineTuningTask`; includes the form of tags, if it is not that of CoNLL's files."""
+        form = {} if self.form == tag_forms.USUAL else {TAG_FORM: self.form.name}
+        return {**super().task_settings(), **form}
 
     def _true_tags(self) -> list[list[str]]:
         return [[self.labels[index] for index in row.tags or ()] for row in self.sentences["eval"]]
@@ -103,17 +138,27 @@ class TaggingTask(FineTuningTask):
         words = [sentence.words for sentence in self.sentences["eval"]]
         predicted = self._tags(predictions, "eval")
         return {
-            **tagged_file("eval_predictions", words, tag=self._true_tags(), predicted=predicted),
+            **tagged_file(
+                "eval_predictions",
+                words,
+                tag=self._written(self._true_tags()),
+                predicted=self._written(predicted),
+            ),
             **self._raw_file(predictions, "eval"),
         }
 
     def prediction_files(self, predictions: Predictions) -> Files:
         """The words with their tags, and the raw predictions."""
         words = [sentence.words for sentence in self.sentences["predict"]]
-        tags = self._tags(predictions, "predict")
+        tags = self._written(self._tags(predictions, "predict"))
         name = self.predictions_file()
         (text,) = tagged_file("", words, as_lines=_is_jsonl(name), predicted=tags).values()
         return {name: text, **self._raw_file(predictions, "predict")}
+
+
+def _labels(features: Features) -> tf.Tensor:
+    """int32 [B, L]: the labels of the words, at the tokens that represent them; 0 elsewhere."""
+    return tf.maximum(features["tag_numbers"] - 1, 0)
 
 
 def _word_weights(features: Features) -> tf.Tensor:
