@@ -99,10 +99,9 @@ def read_tagged(
     source = f"--{flag}={path}"
     columns = [token_column, *([tag_column] if need_tags else [])]
     if has_lists(path):
-        groups = _rows_of_lists(path, source, columns, keeps_empty=flag == "predict_file")
+        groups = list(_rows_of_lists(path, source, columns, keeps_empty=flag == "predict_file"))
     else:
-        groups = _groups(path, source, columns, (token_column, tag_column), scheme)
-    groups = list(groups)
+        groups = list(_groups(path, source, columns, (token_column, tag_column), scheme))
     every_tag = {tag for _, _, tags in groups for tag in tags}
     form = (tag_forms.form_of(every_tag) if scheme == PREFIXED else None) or tag_forms.USUAL
     # In a file of bare types that has no O, o means the same.
