@@ -7,13 +7,16 @@ import re
 import numpy as np
 import pytest
 import safetensors.numpy
+import tensorflow as tf
 
 from albert_tf import Tokenizer, UserError, convert, load_predictor
 from albert_tf.export import export_model
 from albert_tf.fold import FoldSettings
 from albert_tf.fold import main as fold
 from albert_tf.formats import pretrained
+from albert_tf.serving.in_graph.text import GraphText
 from albert_tf.serving.search import Search
+from albert_tf.text.rules import TokenizerRules
 from tests.helpers import eagerly, error_of
 from tests.recorded_outputs import others
 
@@ -227,6 +230,29 @@ def test_a_special_token_in_a_text_is_one_for_predictors_of_others_alone(tmp_pat
     vocabulary = tmp_path / "others" / "vocab.txt"
     pretrained.save_pretrained(model, tmp_path / "ours", spm_model_file=vocabulary)
     assert found(load_predictor(tmp_path / "ours").tokenizer) == plain
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {"finds_special_tokens": True, "truncation_side": "left"},
+        {"finds_special_tokens": True, "separates_chinese": False, "numbers_segments": False},
+        {"strips_accents": True},
+    ],
+)
+def test_a_graph_reads_texts_as_the_tokenizer_of_others(rules, tmp_path):
+    pytest.importorskip("tensorflow_text")
+    others.write_bert(tmp_path / "bert")
+    rules = TokenizerRules(**rules)
+    options = {"do_lower_case": not rules.strips_accents, "rules": rules}
+    tokenizer = Tokenizer.from_file(tmp_path / "bert" / "vocab.txt", **options)
+    texts = [*others.TEXTS, others.CLEANED, "[SEP]", "[MASK]tea [PAD] [sep][UNK] É"]
+    first, second = texts, texts[::-1]
+    wanted = tokenizer(first, second, max_length=7)
+    found = GraphText(tokenizer, 7).pairs(tf.constant(first), tf.constant(second))
+    for name, values in wanted.items():
+        np.testing.assert_array_equal(found[name], values)
+    assert (wanted["segment_ids"].max() == 1) == rules.numbers_segments
 
 
 def test_folding_keeps_the_case_of_a_model_without_vocabulary(tmp_path):
