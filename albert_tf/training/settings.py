@@ -15,7 +15,11 @@ _REFERENCE_BATCH_SIZE = 4096  # the paper's, for which its learning rate was cho
 class OptimizerConfig(Settings):
     """The optimizer and its schedule (original optimization.py, lamb_optimizer.py; paper, section 4.1)."""
 
-    optimizer: str = setting("lamb", "Optimizer.", choices=("lamb", "adamw"))
+    optimizer: str = setting(
+        "lamb",
+        "Optimizer; muon is Muon for the kernels of the blocks and AdamW for the rest.",
+        choices=("lamb", "adamw", "muon"),
+    )
     learning_rate: float = setting(0.00176, "Peak learning rate.", above=0)
     learning_rate_scaling: str = setting(
         "none",

@@ -1,7 +1,7 @@
 r"""Folds and distills a teacher on a GPU: Tables 3 and 4 of the paper on a trained model, and the published model.
 
     python -m lab.fold --teacher=all-MiniLM-L6-v2 --data_dir=data --text_dir=work/fold --sizes=128-all-3 \
-        --rows=128 --learning_rate=3e-3 --hidden_weight=1.5 --relation_weight=0.3 --train_minutes=1.33 \
+        --row_tokens=512 --hidden_weight=2.5 --kernel_decay=0.025 --compiles --train_minutes=5.17 \
         --output_dir=runs/folded --results_file=runs/folded.json
 
 Needs PyTorch beside the project (extra `peers`), and a GPU to be fast. --text_dir has the files of `lab.fold.text`;
@@ -30,7 +30,9 @@ DECIDING = (
     *("128-all", "256-all", "384-all", "128-attention", "128-ffn", "128-none", "384-none"),
     "128-all-3",
 )
+OPTIMIZERS = ("muon", "adamw")
 _LENGTH = 128  # of a row
+_PAIR_TOKENS = 384  # of a pair, with its special tokens; its first text has at most a sixth of them
 _SHORTEST = 3  # tokens for which a row is kept open
 _SST2_EXAMPLES = 5_000  # of the training set, for the classifier of frozen vectors
 
@@ -49,10 +51,15 @@ class FoldedSettings(Settings):
     num_train_steps: int = setting(1000, "Steps of distillation.", minimum=10)
     train_minutes: float = setting(0.0, "Trains this long instead.", minimum=0)
     rows: int = setting(32, "Rows in a batch.", minimum=1)
-    row_tokens: int = setting(_LENGTH, "Tokens of a row; if more, long texts, too.", minimum=8)
-    learning_rate: float = setting(7e-4, "Peak of the learning rate.", minimum=0)
-    hidden_weight: float = setting(0.5, "Weight of the inner layers.", minimum=0)
+    row_tokens: int = setting(
+        _LENGTH, "Tokens of a row; if more than 128, long texts and pairs, too.", minimum=8
+    )
+    optimizer: str = setting("muon", "Optimizer of the blocks' kernels.", choices=OPTIMIZERS)
+    learning_rate: float = setting(3e-3, "Peak of the learning rate.", minimum=0)
+    kernel_decay: float = setting(0.01, "Weight decay of Muon.", minimum=0)
+    hidden_weight: float = setting(1.5, "Weight of the inner layers.", minimum=0)
     relation_weight: float = setting(0.0, "Weight of attention's relations.", minimum=0)
+    compiles: bool = setting(False, "Whether to compile the loss, which a GPU needs to be fast.")
 
 
 def all_sizes() -> list[str]:
@@ -77,26 +84,37 @@ def folded(weights: Any, name: str) -> Any:
     return folding.fold(weights, config, layers_from=rest[1] if rest[1:] else "middle")[0]
 
 
-def packed(texts: Sequence[np.ndarray], length: int = _LENGTH) -> tuple[np.ndarray, np.ndarray]:
-    """Texts in rows, each in the fullest one that has room: token ids, and numbers of texts from 1, [X, L]."""
+def packed(
+    texts: Sequence[np.ndarray], length: int = _LENGTH, first_segments: Sequence[int] | None = None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Texts in rows, each in the fullest one that has room: token ids, numbers of texts from 1, segments, int [X, L].
+
+    Of a pair, `first_segments` has the number of tokens in segment 0; of other texts, their length.
+    """
     open_rows: list[list[int]] = [[] for _ in range(length + 1)]  # by their room
-    rows: list[list[np.ndarray]] = []
-    for text in texts:
+    rows: list[list[int]] = []
+    for number, text in enumerate(texts):
         room = next((room for room in range(len(text), length + 1) if open_rows[room]), length)
         if open_rows[room]:
             row = open_rows[room].pop()
         else:
             row = len(rows)
             rows.append([])
-        rows[row].append(text)
+        rows[row].append(number)
         if room - len(text) >= _SHORTEST:
             open_rows[room - len(text)].append(row)
-    ids, numbers = (np.zeros([len(rows), length], np.int32) for _ in range(2))
-    for row, parts in enumerate(rows):
-        joined = np.concatenate(parts)
-        ids[row, : len(joined)] = joined
-        numbers[row, : len(joined)] = np.repeat(np.arange(len(parts)) + 1, list(map(len, parts)))
-    return ids, numbers
+
+    ids, numbers, segments = (np.zeros([len(rows), length], np.int32) for _ in range(3))
+    for row, members in enumerate(rows):
+        start = 0
+        for number_in_row, member in enumerate(members, start=1):
+            end = start + len(texts[member])
+            ids[row, start:end] = texts[member]
+            numbers[row, start:end] = number_in_row
+            if first_segments is not None:
+                segments[row, start + first_segments[member] : end] = 1
+            start = end
+    return ids, numbers, segments
 
 
 class Tasks:
@@ -146,17 +164,43 @@ class Program:
         )
 
     def _tokens(self, texts: Sequence[str], length: int = _LENGTH) -> list[np.ndarray]:
-        ends = [self._tokenizer.cls_id], [self._tokenizer.sep_id]
-        ids = self._tokenizer.encode_batch(list(texts))
-        return [np.concatenate([ends[0], one[: length - 2], ends[1]]) for one in ids]
+        """[CLS] text [SEP], with at most `length` tokens."""
+        start, end = [self._tokenizer.cls_id], [self._tokenizer.sep_id]
+        ids_of_texts = self._tokenizer.encode_batch(list(texts))
+        return [np.concatenate([start, ids[: length - 2], end]) for ids in ids_of_texts]
+
+    def _pairs(self, lines: Sequence[str]) -> tuple[list[np.ndarray], list[int]]:
+        """[CLS] first [SEP] second [SEP], of lines with a tab, and the number of tokens before the second text."""
+        start, end = [self._tokenizer.cls_id], [self._tokenizer.sep_id]
+        firsts, seconds = zip(*(line.split("\t") for line in lines), strict=True)
+        pairs = []
+        first_segments = []
+        ids_of_texts = map(self._tokenizer.encode_batch, (list(firsts), list(seconds)))
+        for first, second in zip(*ids_of_texts, strict=True):
+            first = first[: _PAIR_TOKENS // 6]
+            second = second[: _PAIR_TOKENS - 3 - len(first)]
+            pairs.append(np.concatenate([start, first, end, second, end]))
+            first_segments.append(len(first) + 2)
+        return pairs, first_segments
 
     def _rows(self, name: str) -> Any:
+        """The texts of a file, with long texts and pairs if a row has room for them, in a random order."""
         from lab.fold import in_torch
 
-        folder, length = pathlib.Path(self._settings.text_dir), self._settings.row_tokens
-        names = [name, f"long_{name}"] if length > _LENGTH else [name]
-        lines = "".join((folder / name).read_text() for name in names).split("\n")[:-1]
-        return in_torch.Rows.load(*packed(self._tokens(lines, length), length), self._device)
+        folder = pathlib.Path(self._settings.text_dir)
+        length = self._settings.row_tokens
+        texts = self._tokens(_lines(folder / name), length)
+        first_segments = list(map(len, texts))
+        if length > _LENGTH:
+            passages = self._tokens(_lines(folder / f"long_{name}"), length)
+            pairs, firsts_of_pairs = self._pairs(_lines(folder / f"pairs_{name}"))
+            texts += passages + pairs
+            first_segments += [*map(len, passages), *firsts_of_pairs]
+            order = np.random.default_rng(0).permutation(len(texts))
+            texts = [texts[place] for place in order]
+            first_segments = [first_segments[place] for place in order]
+        ids, numbers, segments = packed(texts, length, first_segments)
+        return in_torch.Rows.load(ids, numbers, self._device, segments)
 
     def scores(self, encoder: Any = None) -> dict[str, float]:
         """Those of a student, or of the teacher."""
@@ -178,6 +222,9 @@ class Program:
             warmup=300 if settings.train_minutes else steps // 12,
             seed=seed,
             seconds=60 * settings.train_minutes,
+            optimizer=settings.optimizer,
+            kernel_decay=settings.kernel_decay,
+            compiles=settings.compiles,
         )
         if settings.output_dir:
             self._write(initial, student)
@@ -192,6 +239,8 @@ class Program:
             **run,
             **weights,
             "rows": settings.rows,
+            "row_tokens": settings.row_tokens,
+            "optimizer": settings.optimizer,
             "learning_rate": settings.learning_rate,
             "date": f"{datetime.date.today()}",
             "commit": machine.commit(".", short=True),
@@ -208,6 +257,10 @@ class Program:
         pretrained.save_pretrained(
             model, self._settings.output_dir, "hf", self._tokenizer, **options
         )
+
+
+def _lines(path: pathlib.Path) -> list[str]:
+    return path.read_text().split("\n")[:-1]
 
 
 def main(settings: FoldedSettings) -> None:

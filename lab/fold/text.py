@@ -2,11 +2,15 @@ r"""Writes the plain lines of text from which the folded model is distilled: sen
 
     python -m lab.fold.text --data_dir=data --output_dir=work/fold
 
---data_dir contains text/wikipedia*/wiki_* (in the format of WikiExtractor), text/books/*.txt, race/train and the
-training files of GLUE, whole in glue/ or in part in glue_partial/. Only training files of tasks are read, without their
-labels. Half of the paragraphs are written as passages, the other half sentence by sentence: an encoder of sentences
-meets both. train.txt has the lines in a random order, held_out.txt the last of them. long_train.txt and
-long_held_out.txt have passages of Wikipedia of 110 to 400 words, which reach positions that the others do not.
+--data_dir contains text/wikipedia*/wiki_* (in the format of WikiExtractor), text/books/*.txt, race/train, squad/ and
+the training files of GLUE, whole in glue/ or in part in glue_partial/. Only training files of tasks are read, without
+their labels; of SQuAD's development sets, the articles on which `lab.fine_tuning` trains. Half of the paragraphs are
+written as passages, the other half sentence by sentence: an encoder of sentences meets both.
+
+    train.txt, held_out.txt              lines in a random order, and the last of them
+    long_train.txt, long_held_out.txt    passages of 110 to 400 words, which reach positions that the others do not
+    pairs_train.txt, pairs_held_out.txt  a question, title, sentence or hypothesis, a tab, and the text that belongs to
+                                         it: tokens of the second segment, which attend to those of the first
 """
 
 import csv
@@ -24,7 +28,11 @@ from albert_tf.core import files, flags
 from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings, setting
 
-HELD_OUT, LONG_HELD_OUT = 2000, 300
+HELD_OUT = 2000
+LONG_HELD_OUT = 300
+PAIRS_HELD_OUT = 300
+SQUAD_ARTICLES = 40  # of dev-v1.1.json, for training; the others are scored
+FIRST_WORDS = 60  # of the first text of a pair
 STUB_WORDS, PASSAGE_WORDS, MAX_WORDS, LONG_WORDS = 40, 90, 110, 400
 _UNWANTED = re.compile(
     r"gutenberg|e-?text|transcriber|proofread|\[illustration|copyright|all rights reserved|printed by|ascii|www\.|http"
@@ -82,14 +90,17 @@ def paragraphs_of_book(text: str) -> Iterator[str]:
 
 def paragraphs_of_pages(text: str) -> Iterator[str]:
     """The paragraphs of a file of WikiExtractor, without stubs and headings."""
-    for page in re.findall(r"<doc [^>]*>\n(.*?)</doc>", text, re.DOTALL):
-        _title, _, body = page.partition("\n")
-        lines = [
-            html.unescape(line).replace("()", "").replace("  ", " ") for line in body.split("\n")
-        ]
-        lines = [line for line in lines if len(line.split()) >= 5 and _SENTENCE_END.search(line)]
-        if sum(len(line.split()) for line in lines) > STUB_WORDS:
-            yield from lines
+    for page in _pages(text):
+        yield from paragraphs_of_page(page)
+
+
+def paragraphs_of_page(page: str) -> list[str]:
+    """The paragraphs of one page, without its title and headings; none of a stub."""
+    _title, _, body = page.partition("\n")
+    lines = [html.unescape(line).replace("()", "").replace("  ", " ") for line in body.split("\n")]
+    lines = [line for line in lines if len(line.split()) >= 5 and _SENTENCE_END.search(line)]
+    num_words = sum(len(line.split()) for line in lines)
+    return lines if num_words > STUB_WORDS else []
 
 
 def texts_of_tasks(folder: pathlib.Path) -> Iterator[str]:
@@ -100,9 +111,8 @@ def texts_of_tasks(folder: pathlib.Path) -> Iterator[str]:
             folder / "glue_partial" / task / "train.tsv",
         ):
             if path.exists():
-                with path.open(encoding="utf-8-sig", newline="") as file:
-                    for row in csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE):
-                        yield from (row[column] or "" for column in columns)
+                for row in _rows(path):
+                    yield from (row[column] or "" for column in columns)
     cola = folder / "glue" / "CoLA" / "train.tsv"
     if cola.exists():
         yield from (line.split("\t")[-1] for line in cola.read_text().splitlines())
@@ -136,6 +146,64 @@ def long_passages(paragraphs: Iterable[str], rng: random.Random) -> Iterator[str
         if len(words) >= count:
             yield " ".join(words[:count])
             words = []
+
+
+def pairs_of_squad(folder: pathlib.Path) -> Iterator[tuple[str, str]]:
+    """Questions with their paragraphs, of the articles that are not scored, in both versions of SQuAD."""
+    first = json.loads((folder / "squad" / "dev-v1.1.json").read_text())["data"]
+    titles = {article["title"] for article in first[:SQUAD_ARTICLES]}
+    second = json.loads((folder / "squad" / "dev-v2.0.rebuilt.json").read_text())["data"]
+    for article in first + second:
+        if article["title"] in titles:
+            for paragraph in article["paragraphs"]:
+                for question in paragraph["qas"]:
+                    yield question["question"], paragraph["context"]
+
+
+def pairs_of_race(folder: pathlib.Path, rng: random.Random) -> Iterator[tuple[str, str]]:
+    """Questions with their passages, alone and with one of the options."""
+    for path in sorted(folder.glob("race/train/*/*.txt")):
+        passage = json.loads(path.read_text())
+        for question, options in zip(passage["questions"], passage["options"], strict=True):
+            yield question, passage["article"]
+            yield f"{question.replace('_', ' ')} {rng.choice(options)}", passage["article"]
+
+
+def pairs_of_glue(folder: pathlib.Path) -> Iterator[tuple[str, str]]:
+    """The pairs of texts of GLUE's training files."""
+    for task, columns in _COLUMNS.items():
+        if len(columns) == 2:
+            for path in sorted(folder.glob(f"glue*/{task}/train.tsv")):
+                for row in _rows(path):
+                    first, second = (row[column] or "" for column in columns)
+                    yield first, second
+
+
+def pairs_of_page(
+    title: str, paragraphs: Iterable[str], rng: random.Random
+) -> Iterator[tuple[str, str]]:
+    """Passages of a page, each with the title or with some words of the page."""
+    words = " ".join(paragraphs).split()
+    start = 0
+    while len(words) - start >= STUB_WORDS:
+        passage = words[start : start + rng.randint(60, 300)]
+        start += len(passage)
+        if rng.random() < 0.3:
+            first = title
+        else:
+            place = rng.randrange(len(words))
+            first = " ".join(words[place : place + rng.randint(5, 25)])
+        yield first, " ".join(passage)
+
+
+def _pages(text: str) -> list[str]:
+    """The pages of a file of WikiExtractor, each with its title in the first line."""
+    return re.findall(r"<doc [^>]*>\n(.*?)</doc>", text, re.DOTALL)
+
+
+def _rows(path: pathlib.Path) -> Iterator[dict[str, str]]:
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        yield from csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
 
 
 def _decoded(path: pathlib.Path) -> str:
@@ -185,16 +253,36 @@ def main(settings: TextSettings) -> None:
     long_rng = random.Random(settings.seed + 1)
     long = [passage for parts in by_file for passage in long_passages(parts, long_rng)]
     long_rng.shuffle(long)
+    pairs = _pairs(folder, pages, random.Random(settings.seed + 2))
+    print(f"pairs: {len(pairs):,} lines, {sum(map(len, pairs)) / 1e6:.1f} MB")
     parts = {
         "train.txt": order[:-HELD_OUT],
         "held_out.txt": order[-HELD_OUT:],
         "long_train.txt": long[:-LONG_HELD_OUT],
         "long_held_out.txt": long[-LONG_HELD_OUT:],
+        "pairs_train.txt": pairs[:-PAIRS_HELD_OUT],
+        "pairs_held_out.txt": pairs[-PAIRS_HELD_OUT:],
     }
     for name, part in parts.items():
         files.write_bytes(
             f"{settings.output_dir}/{name}", "".join(f"{line}\n" for line in part).encode()
         )
+
+
+def _pairs(folder: pathlib.Path, pages: list[pathlib.Path], rng: random.Random) -> list[str]:
+    """Each distinct pair once, as a line with a tab, in a random order."""
+    pairs = [*pairs_of_squad(folder), *pairs_of_race(folder, rng), *pairs_of_glue(folder)]
+    for path in pages:
+        for page in _pages(_decoded(path)):
+            title = page.partition("\n")[0]
+            pairs += pairs_of_page(title, paragraphs_of_page(page), rng)
+    lines = {
+        f"{' '.join(first.split()[:FIRST_WORDS])}\t{' '.join(second.split())}": None
+        for first, second in pairs
+    }
+    order = list(lines)
+    rng.shuffle(order)
+    return order
 
 
 if __name__ == "__main__":

@@ -21,13 +21,24 @@ def texts():
 
 
 def test_each_text_is_whole_in_the_fullest_row_with_room(texts):
-    ids, numbers = packed(texts)
+    ids, numbers, segments = packed(texts)
     rows = [[0, 2], [1], [3, 4]]
     for row, members in enumerate(rows):
         for number, text in enumerate(members, start=1):
             np.testing.assert_array_equal(ids[row, numbers[row] == number], texts[text])
     assert ids.shape == numbers.shape == (3, 128)
     assert np.count_nonzero(numbers) == sum(LENGTHS)
+    assert not segments.any()
+
+
+def test_the_second_text_of_a_pair_is_segment_one(texts):
+    first_segments = [20, 128, 5, 30, 40]  # texts 0 and 3 are pairs
+    _, numbers, segments = packed(texts, first_segments=first_segments)
+    expected = np.zeros_like(segments)
+    expected[0, 20:61] = 1
+    expected[2, 30:67] = 1
+    np.testing.assert_array_equal(segments, expected)
+    assert numbers[2, 66] == 1
 
 
 def test_an_epoch_has_every_row_once(texts, monkeypatch):
@@ -35,7 +46,7 @@ def test_an_epoch_has_every_row_once(texts, monkeypatch):
     from lab.fold import in_torch
 
     one = object.__new__(in_torch.Distillation)
-    one.text = in_torch.Rows.load(*packed(texts), "cpu")
+    one.text = in_torch.Rows.load(*packed(texts)[:2], "cpu")
     weight = torch.ones(2, requires_grad=True)
     one.student = types.SimpleNamespace(parameters={"kernel": weight})
     seen = []
@@ -47,6 +58,16 @@ def test_an_epoch_has_every_row_once(texts, monkeypatch):
     epochs = [seen[start : start + 3] for start in (0, 3, 6)]
     assert [sorted(epoch) for epoch in epochs] == 3 * [firsts]
     assert len(set(map(tuple, epochs))) > 1  # in another order
+
+
+def test_muon_is_that_of_the_library():
+    torch = pytest.importorskip("torch")
+    from albert_tf.training import optimizers
+    from lab.fold.muon import orthogonalized
+
+    matrix_IO = np.random.default_rng(1).normal(size=(5, 8)).astype(np.float32)
+    (found,) = orthogonalized(torch.tensor(matrix_IO[None]), torch.float32).numpy()
+    np.testing.assert_allclose(found, optimizers.orthogonalized(matrix_IO), atol=1e-5)
 
 
 @pytest.mark.parametrize("size", ["4-attention", "4-ffn", "20-all-2"])
@@ -61,7 +82,7 @@ def test_hidden_states_of_packed_rows_are_those_of_single_texts(texts, size, eag
     arrays = {name: value.numpy() for name, value in teacher.named_variables().items()}
     weights = folded(Weights("teacher", teacher.config, arrays), size)
     model, _ = pretrained.build_model(weights)
-    rows = in_torch.Rows.load(*packed(texts), "cpu")
+    rows = in_torch.Rows.load(*packed(texts)[:2], "cpu")
     encoder = in_torch.Encoder(weights.config, weights.arrays, "cpu", trained=True)
     found = [state.detach().numpy() for state in encoder.hidden_states(rows)]
     for row, number, text in ((0, 2, texts[2]), (2, 1, texts[3]), (1, 1, texts[1])):

@@ -66,6 +66,52 @@ def test_updates_equal_numpy(name, kernel_elements, monkeypatch):
     assert all(np.abs(a - b).max() > 1e-3 for a, b in zip(actual, start, strict=True))
 
 
+def test_muon_moves_kernels_of_blocks_by_orthogonal_matrices_and_all_else_as_adamw():
+    rng = np.random.default_rng(5)
+    kernel_name = "bert/encoder/transformer/group_0/inner_group_0/ffn_1/intermediate/dense/kernel"
+    shapes = {kernel_name: (7, 3), "bert/embeddings/word_embeddings": (9, 4), "some/kernel": (2, 5)}
+    start = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    gradients = [
+        {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+        for _ in range(3)
+    ]
+
+    def trained(optimizer_name):
+        config = OptimizerConfig(optimizer=optimizer_name, **SHORT)
+        variables = {name: tf.Variable(value) for name, value in start.items()}
+        optimizer = optimizers.create_optimizer(config, 8, variables)
+        history = []
+        for step in gradients:
+            pairs = [(step[name], variable) for name, variable in variables.items()]
+            optimizer.apply_gradients(pairs)
+            history.append({name: variable.numpy() for name, variable in variables.items()})
+        return history
+
+    with_muon, with_adamw = trained("muon"), trained("adamw")
+    for ours, theirs in zip(with_muon, with_adamw, strict=True):
+        for name in set(shapes) - {kernel_name}:
+            np.testing.assert_array_equal(ours[name], theirs[name])
+
+    value = start[kernel_name].astype(np.float64)
+    momentum = np.zeros_like(value)
+    rates = (0.1 / 3, 0.2 / 3, 0.1 * (1 - 3 / 20))
+    for gradient, rate, found in zip(gradients, rates, with_muon, strict=True):
+        momentum = 0.95 * momentum + gradient[kernel_name]
+        left, _, right = np.linalg.svd(gradient[kernel_name] + 0.95 * momentum, full_matrices=False)
+        moved = (value * (1 - 0.01 * rate) - found[kernel_name]) / (rate * 0.1 * 7**0.5)
+        singular_values = np.diag(left.T @ moved @ right.T)
+        assert np.all((singular_values > 0.6) & (singular_values < 1.3))
+        np.testing.assert_allclose(
+            left * singular_values @ right, moved, atol=1e-4
+        )  # same directions
+        value = found[kernel_name].astype(np.float64)
+
+
+def test_muon_leaves_a_kernel_without_gradient_alone():
+    kernel = tf.zeros([3, 5])
+    np.testing.assert_array_equal(optimizers.orthogonalized(kernel), kernel)
+
+
 def test_bias_corrected_lamb_equals_tf_models_official():
     from official.modeling.optimization.lamb import LAMB
 
