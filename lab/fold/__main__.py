@@ -215,7 +215,7 @@ class Program:
         student = in_torch.Encoder(initial.config, initial.arrays, self._device, trained=True)
         steps = 10**6 if settings.train_minutes else settings.num_train_steps
         weights = {key: getattr(settings, key) for key in ("hidden_weight", "relation_weight")}
-        run = in_torch.Distillation(student, self._teacher, self._text, **weights).run(
+        training = in_torch.Training(
             steps=steps,
             rows=settings.rows,
             rate=settings.learning_rate,
@@ -226,6 +226,7 @@ class Program:
             kernel_decay=settings.kernel_decay,
             compiles=settings.compiles,
         )
+        run = in_torch.Distillation(student, self._teacher, self._text, **weights).run(training)
         if settings.output_dir:
             self._write(initial, student)
         found = in_torch.Distillation(student, self._teacher, self._held_out).evaluate()

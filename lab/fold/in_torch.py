@@ -9,6 +9,7 @@ import dataclasses
 import re
 import time
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -144,6 +145,23 @@ class Encoder:
         return torch.cat(found).cpu().numpy()
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Training:
+    """How a student learns; if `seconds` are given, the rate falls to 0 in this time, and `steps` only bounds it."""
+
+    steps: int
+    rows: int
+    rate: float  # the peak
+    warmup: int  # steps
+    seed: int
+    seconds: float = 0.0
+    optimizer: str = (
+        "muon"  # of the kernels of the blocks; all else, and with "adamw" these, too, are AdamW's
+    )
+    kernel_decay: float = 0.01  # of Muon
+    compiles: bool = False  # takes half a minute, and about doubles the speed of a GPU
+
+
 class Distillation:
     """A student, its teacher, and the text from which it learns."""
 
@@ -198,68 +216,33 @@ class Distillation:
         total = (errors + self._relation_weight * related) / tokens
         return total + _VECTOR_WEIGHT * (1 - cosine / texts)
 
-    def run(
-        self,
-        *,
-        steps: int,
-        rows: int,
-        rate: float,
-        warmup: int,
-        seed: int,
-        seconds: float = 0.0,
-        optimizer: str = "muon",
-        update_size: float = 0.1,
-        kernel_decay: float = 0.01,
-        momentum: float = 0.95,
-        compiles: bool = False,
-    ) -> dict[str, float]:
-        """Trains; if `seconds` are given, the rate falls to 0 in this time, and `steps` only bounds it.
-
-        With the optimizer "muon", the kernels of the blocks are updated by Muon, and all else by AdamW, as everything
-        is with "adamw". `compiles` has the loss compiled, which takes half a minute and doubles the speed on a GPU.
-        """
+    def run(self, training: Training) -> dict[str, float]:
+        """Trains the student; returns the numbers of steps and tokens, and the seconds."""
         device = self.text.ids.device
         is_gpu = device.type == "cuda"
         parameters = self.student.parameters
-        current = torch.zeros((), device=device)
-        left = torch.ones((), device=device)
+        rate = torch.zeros((), device=device)
+        left = torch.ones((), device=device)  # of the time
+        optimizers = _optimizers(parameters, rate, training)
+        loss = torch.compile(self.loss, dynamic=False) if training.compiles else self.loss
 
-        kernels = []
-        if optimizer == "muon":
-            kernels = [x for name, x in parameters.items() if _KERNELS.search(name)]
-        muon = Muon(
-            kernels, current, update_size=update_size, momentum=momentum, weight_decay=kernel_decay
-        )
-        ids_of_kernels = set(map(id, kernels))
-        groups = []
-        for decay in (_DECAY, 0.0):
-            members = [
-                x
-                for name, x in parameters.items()
-                if id(x) not in ids_of_kernels and bool(_NOT_DECAYED.search(name)) != bool(decay)
-            ]
-            groups.append({"params": members, "weight_decay": decay})
-        adamw = torch.optim.AdamW(
-            groups, lr=current, betas=_BETAS, eps=_EPSILON, fused=True, capturable=is_gpu
-        )
-
-        generator = torch.Generator(device=device).manual_seed(seed)
-        per_epoch = len(self.text.ids) // rows
+        generator = torch.Generator(device=device).manual_seed(training.seed)
+        per_epoch = len(self.text.ids) // training.rows
         order = torch.empty(len(self.text.ids), dtype=torch.long, device=device)
         step = torch.zeros((), dtype=torch.long, device=device)
-        offsets = torch.arange(rows, device=device)
-        loss = torch.compile(self.loss, dynamic=False) if compiles else self.loss
+        offsets = torch.arange(training.rows, device=device)
 
         def one_step() -> None:
-            index = order.index_select(0, (step % per_epoch) * rows + offsets)
+            index = order.index_select(0, (step % per_epoch) * training.rows + offsets)
             for parameter in parameters.values():
                 parameter.grad = None
             loss(self.text.at(index)).backward()
             torch.nn.utils.clip_grad_norm_(parameters.values(), _MOST_NORM, foreach=True)
-            share = torch.minimum((step + 1) / warmup, torch.clamp(1 - step / steps, min=0.0))
-            current.copy_(rate * share * left)
-            adamw.step()
-            muon.step()
+            warmed = (step + 1) / training.warmup
+            decayed = torch.clamp(1 - step / training.steps, min=0.0)
+            rate.copy_(training.rate * torch.minimum(warmed, decayed) * left)
+            for optimizer in optimizers:
+                optimizer.step()
             step.add_(1)
 
         def shuffle() -> None:
@@ -268,19 +251,20 @@ class Distillation:
         shuffle()
         done, replay = (3, _captured(one_step)) if is_gpu else (0, one_step)
         begin = time.time()
-        while done < steps:
+        while done < training.steps:
             replay()
             done += 1
             if done % per_epoch == 0:
                 shuffle()
-            if seconds and done % _STEPS_BETWEEN_CHECKS == 0:
+            if training.seconds and done % _STEPS_BETWEEN_CHECKS == 0:
                 _wait(is_gpu)
-                left.fill_(max(0.0, 1 - (time.time() - begin) / seconds))
-                if time.time() - begin > seconds:
+                passed = time.time() - begin
+                left.fill_(max(0.0, 1 - passed / training.seconds))
+                if passed > training.seconds:
                     break
         _wait(is_gpu)
         is_token = float((self.text.texts > 0).float().mean())
-        tokens = int(done * rows * self.text.ids.shape[1] * is_token)
+        tokens = int(done * training.rows * self.text.ids.shape[1] * is_token)
         return {"steps": done, "tokens": tokens, "seconds": round(time.time() - begin, 2)}
 
     @torch.no_grad()
@@ -306,6 +290,37 @@ def _relations(ours: list, theirs: list, texts: torch.Tensor) -> torch.Tensor:
         divergence = (wanted.exp() * (wanted - own)).sum(-1).mean(1)
         total = total + (divergence * is_token).sum() / len(ours)
     return total
+
+
+def _optimizers(
+    parameters: Mapping[str, torch.Tensor], rate: torch.Tensor, training: Training
+) -> list[Any]:
+    """AdamW, and Muon if it is asked for; each parameter belongs to one of them."""
+    kernels = {}
+    if training.optimizer == "muon":
+        kernels = {name: x for name, x in parameters.items() if _KERNELS.search(name)}
+    others = {name: x for name, x in parameters.items() if name not in kernels}
+    groups = [
+        {
+            "params": [x for name, x in others.items() if not _NOT_DECAYED.search(name)],
+            "weight_decay": _DECAY,
+        },
+        {
+            "params": [x for name, x in others.items() if _NOT_DECAYED.search(name)],
+            "weight_decay": 0.0,
+        },
+    ]
+    adamw = torch.optim.AdamW(
+        groups,
+        lr=rate,
+        betas=_BETAS,
+        eps=_EPSILON,
+        fused=True,
+        capturable=rate.device.type == "cuda",
+    )
+    if not kernels:
+        return [adamw]
+    return [adamw, Muon(list(kernels.values()), rate, weight_decay=training.kernel_decay)]
 
 
 def _captured(function: Callable[[], None]) -> Callable[[], None]:

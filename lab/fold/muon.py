@@ -13,6 +13,8 @@ import torch
 # The polynomial of the Newton-Schulz iteration: it maps singular values in (0, 1] to about .7 to 1.2 in five steps.
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 _ITERATIONS = 5
+MOMENTUM = 0.95
+UPDATE_SIZE = 0.1  # the root mean square of an update, before the rate
 
 
 def orthogonalized(matrices_XIO: torch.Tensor, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
@@ -35,13 +37,9 @@ class Muon:
         kernels: Sequence[torch.Tensor],
         rate: torch.Tensor,
         *,
-        update_size: float,
-        momentum: float,
         weight_decay: float,
     ):
         self._rate = rate
-        self._update_size = update_size
-        self._momentum = momentum
         self._weight_decay = weight_decay
 
         by_shape: dict[tuple[int, ...], list[torch.Tensor]] = {}
@@ -58,9 +56,9 @@ class Muon:
         """One update of every kernel by its gradient."""
         for kernels, buffer_XIO in zip(self._stacks, self._buffers, strict=True):
             gradients_XIO = torch.stack([_wide(kernel.grad, kernel) for kernel in kernels])
-            buffer_XIO.mul_(self._momentum).add_(gradients_XIO)
-            updates_XIO = orthogonalized(gradients_XIO + self._momentum * buffer_XIO)
-            scale = self._rate * self._update_size * max(kernels[0].shape) ** 0.5
+            buffer_XIO.mul_(MOMENTUM).add_(gradients_XIO)
+            updates_XIO = orthogonalized(gradients_XIO + MOMENTUM * buffer_XIO)
+            scale = self._rate * UPDATE_SIZE * max(kernels[0].shape) ** 0.5
             for kernel, update_IO in zip(kernels, updates_XIO, strict=True):
                 kernel.mul_(1 - self._rate * self._weight_decay)
                 kernel.sub_(scale * _wide(update_IO, kernel))

@@ -53,7 +53,7 @@ def test_an_epoch_has_every_row_once(texts, monkeypatch):
     monkeypatch.setattr(
         one, "loss", lambda rows: seen.append(rows.ids[0, 0].item()) or weight.sum()
     )
-    one.run(steps=9, rows=1, rate=0.1, warmup=1, seed=1)
+    one.run(in_torch.Training(steps=9, rows=1, rate=0.1, warmup=1, seed=1))
     firsts = sorted(one.text.ids[:, 0].tolist())
     epochs = [seen[start : start + 3] for start in (0, 3, 6)]
     assert [sorted(epoch) for epoch in epochs] == 3 * [firsts]
