@@ -13,6 +13,7 @@
   AlbertForSpan                    encoder with scores of answer starts and ends (SQuAD 1.1)
   AlbertForSpanOrNone              the same with a score of having no answer (SQuAD 2.0)
   AlbertForEmbedding               encoder with one vector for each text
+  fold                             a BERT or ALBERT -> a smaller ALBERT, which learns from it: .distill(texts)
   UserError                        an error that the user can correct: a wrong file, flag or value
 
 A name is loaded when it is first used, because TensorFlow takes seconds to load.
@@ -46,11 +47,15 @@ _PUBLIC = {
     "AlbertForEmbedding": "model.heads",
     "UserError": "core.errors",
 }
-__all__ = list(_PUBLIC)
+# Modules that can be called (`core/callable_modules.py`).
+_PROGRAMS = ("fold",)
+__all__ = [*_PUBLIC, *_PROGRAMS]
 __version__ = "0.1.0"
 
 
 def __getattr__(name: str):
+    if name in _PROGRAMS:
+        return importlib.import_module(f"{__name__}.{name}")
     if name not in _PUBLIC:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.{_PUBLIC[name]}"), name)

@@ -1,6 +1,7 @@
 # For type checkers and editors, which cannot follow names that are loaded at their first use.
 
 from albert_tf.core.errors import UserError as UserError
+from albert_tf.folded_model import fold as fold
 from albert_tf.formats.pretrained import load_pretrained as load_pretrained
 from albert_tf.formats.pretrained import save_pretrained as save_pretrained
 from albert_tf.model.config import AlbertConfig as AlbertConfig

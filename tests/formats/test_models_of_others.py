@@ -11,8 +11,8 @@ import tensorflow as tf
 
 from albert_tf import Tokenizer, UserError, convert, load_predictor
 from albert_tf.export import export_model
-from albert_tf.fold import FoldSettings
-from albert_tf.fold import main as fold
+from albert_tf.fold_to_folder import FoldSettings
+from albert_tf.fold_to_folder import main as fold
 from albert_tf.formats import pretrained
 from albert_tf.serving.in_graph.text import GraphText
 from albert_tf.serving.search import Search

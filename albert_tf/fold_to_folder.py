@@ -1,0 +1,175 @@
+"""Reads a trained BERT or ALBERT, folds it, and writes the result to a folder: what `albert-tf fold` does."""
+
+import dataclasses
+from collections.abc import Sequence
+
+from albert_tf.core.errors import UserError
+from albert_tf.core.locks import locks_output_dir
+from albert_tf.core.settings import setting
+from albert_tf.model.config import SHARING_STRATEGIES
+from albert_tf.serving.settings import ModelSettings
+from albert_tf.tasks.settings import files_setting
+
+_GROUPS = 3
+_LINES = 2000  # of --input_file, for the frequencies of tokens
+_NUM_SHOWN = 16  # of them, for the errors of layers; otherwise these
+_TEXTS = (
+    "The committee will meet again on Tuesday to decide who pays for the new bridge.",
+    "She opened the window, and cold air filled the room.",
+    "How do plants turn light into sugar?",
+    "The film is too long, but its last scene is worth the wait.",
+    "In 1969, two people walked on the Moon for the first time.",
+    "A man is playing a guitar on the street.",
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FoldSettings(ModelSettings):
+    """The model to fold, and the sizes of the result."""
+
+    output_dir: str = setting("", "Folder to write to; it must not contain a model.", required=True)
+    embedding_size: int | None = setting(
+        None,
+        "Width of the embeddings of the result, E; by default 128, or that of the model if it is smaller.",
+        minimum=1,
+    )
+    share_parameters: str = setting(
+        "all", "What the layers of a group share.", choices=SHARING_STRATEGIES
+    )
+    num_hidden_groups: int | None = setting(
+        None,
+        "Number of groups of layers in the result; a group shares what --share_parameters says. By default 3 if all"
+        " parameters are shared, or the number of layers if that is smaller, and otherwise 1.",
+        minimum=1,
+    )
+    num_folded_layers: int | None = setting(
+        None,
+        "Number of layers of the result, which are spread evenly over those of the model; by default, all.",
+        minimum=1,
+    )
+    layers_from: str = setting(
+        "middle",
+        "Which layers of the model give a copy of the parameters its values: the middle one of those that it replaces"
+        " (heads and neurons of several layers do not correspond), the first, or their mean.",
+        choices=("middle", "first", "mean"),
+    )
+    input_file: str = files_setting(
+        "Text, one on each line, that shows how frequent tokens are; by default, Zipf's law is assumed."
+    )
+
+
+@locks_output_dir
+def main(settings: FoldSettings) -> None:
+    """Reads a model, folds it, writes the result and prints what was kept."""
+    import numpy as np
+
+    from albert_tf.core import files
+    from albert_tf.data.tables import read_texts
+    from albert_tf.formats import folding, pretrained  # TensorFlow
+    from albert_tf.serving import predictors
+
+    if files.exists(f"{settings.output_dir}/config.json"):
+        raise UserError(f"--output_dir={settings.output_dir}: contains a model already")
+    settings.register_task()
+    weights = pretrained.read_weights(settings.model, settings.num_hidden_layers)
+    teacher = weights.config
+    if teacher.inner_group_num > 1:
+        raise UserError(f"{settings.model}: has several blocks in a layer, and cannot be folded")
+    most = teacher.embedding_size
+    embedding_size = settings.embedding_size or min(128, most)
+    if embedding_size > most:
+        settings.refuse("embedding_size", f"is above the model's, {most}: folding makes it smaller")
+    num_layers = settings.num_folded_layers or teacher.num_hidden_layers
+    default_groups = min(_GROUPS, num_layers) if settings.share_parameters == "all" else 1
+    config = teacher.replace(
+        embedding_size=embedding_size,
+        num_hidden_layers=num_layers,
+        num_hidden_groups=settings.num_hidden_groups or default_groups,
+        share_parameters=settings.share_parameters,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
+    vocabulary = settings.vocabulary_file or weights.vocabulary
+    tokenizer = predictors.tokenizer_of(weights, vocabulary) if vocabulary else None
+    frequencies, texts = None, list(_TEXTS)
+    if settings.input_file:
+        if not tokenizer:
+            raise UserError(f"{settings.model}: has no vocabulary for --input_file")
+        lines = read_texts(settings.input_file, f"--input_file={settings.input_file}")
+        lines = lines[:: max(1, len(lines) // _LINES)]
+        texts = lines[:: max(1, len(lines) // _NUM_SHOWN)]
+        ids = np.concatenate(tokenizer.encode_batch(lines))
+        frequencies = np.bincount(ids, minlength=teacher.vocab_size).astype(float)
+    folded, explained = folding.fold(
+        weights, config, layers_from=settings.layers_from, frequencies=frequencies
+    )
+    model, _ = pretrained.build_model(folded)
+    pretrained.save_pretrained(
+        model,
+        settings.output_dir,
+        "hf",
+        tokenizer or "",
+        **weights.cleaning,
+        task=predictors.recorded_settings(weights),
+    )
+    print(_table(weights, folded, explained))
+    if tokenizer:
+        print(_table_of_errors(layer_errors(weights, model, tokenizer, texts)))
+
+
+def _table(weights, folded, explained: float) -> str:
+    """What the model was and is."""
+    rows: list[tuple[str, ...]] = [("", "before", "after")]
+    for name in ("embedding_size", "num_hidden_layers", "num_hidden_groups", "share_parameters"):
+        rows.append((name, *(str(getattr(one.config, name)) for one in (weights, folded))))
+    sizes = [sum(a.size for a in one.arrays.values()) for one in (weights, folded)]
+    rows.append(("parameters", *(f"{size:,}" for size in sizes)))
+    rows.append(("megabytes in float32", *(f"{4 * size / 1e6:.1f}" for size in sizes)))
+    rows.append(("variance of the first layer's inputs", "1.000", f"{explained:.3f}"))
+    return "\n".join(f"{name:<38}{before:>12}{after:>12}" for name, before, after in rows)
+
+
+def layer_errors(weights, model, tokenizer, texts: Sequence[str]) -> list[tuple[int, float]]:
+    """For the embeddings and each layer of a folded model, the matched hidden state of its teacher and its error.
+
+    The error is squared, over all tokens of the texts, and divided by the variance of the teacher's hidden state.
+    """
+    import numpy as np
+
+    from albert_tf.formats import folding, pretrained
+    from albert_tf.tasks.classification.text_pairs import PairSettings
+    from albert_tf.tasks.embedding.source import TextGroup, make_group_features
+
+    teacher, _ = pretrained.build_model(weights)
+    length = min(128, weights.config.max_position_embeddings)
+    groups = [TextGroup("", (text,)) for text in texts]
+    table = make_group_features(PairSettings(tokenizer, length), groups)
+    rows, names = np.arange(len(table)), ("input_ids", "segment_ids")
+    features = table.batch(rows, int(table.lengths.max()), names)
+    depths = model.config.num_hidden_layers, weights.config.num_hidden_layers
+    matched = folding.matched_layers(*depths)
+    wanted, found = (_hidden_states(one, features) for one in (teacher, model))
+    return [
+        (layer, folding.relative_error(found[own], wanted[layer]))
+        for own, layer in enumerate(matched)
+    ]
+
+
+def _hidden_states(model, features) -> list:
+    """The hidden states of all tokens, float [tokens, D]: the input of the first layer, and each layer's output."""
+    from albert_tf.formats import folding
+
+    is_token = features["input_mask"] == 1
+    states = model.encoder(features, output_hidden_states=True)["hidden_states"]
+    states = folding.layer_states(states, model.config)
+    return [state.numpy()[is_token] for state in states]
+
+
+def _table_of_errors(errors: Sequence[tuple[int, float]]) -> str:
+    """How far the hidden states are from those of the model, before distillation."""
+    lines = [f"{'hidden state':<38}{'of':>12}{'error':>12}"]
+    lines += [
+        f"{own or 'embeddings':<38}{layer:>12}{error:>12.3f}"
+        for own, (layer, error) in enumerate(errors)
+    ]
+    return "\n".join(lines)
