@@ -34,9 +34,8 @@ from albert_tf.tasks.text_report import TokenCounts
 
 _TYPES = {"b": "BOOL", "i": "INT64", "f": "FP64", "U": "BYTES"}  # NumPy's kind -> the protocol's
 
-Answer = Callable[
-    [dict[str, Any]], Coroutine[Any, Any, dict[str, Any]]
-]  # to the JSON object of a request
+# From the JSON object of a request to that of its answer.
+Answer = Callable[[dict[str, Any]], Coroutine[Any, Any, dict[str, Any]]]
 
 
 class Routes:
@@ -46,6 +45,7 @@ class Routes:
         self._predictor = predictor
         self._name = name
         self._limits = limits
+
         self._metrics = prometheus.CollectorRegistry()
         self._seconds = prometheus.Histogram(
             "albert_tf_request_seconds", "Time", registry=self._metrics
@@ -55,11 +55,13 @@ class Routes:
         self._unknown_tokens = self._counter(
             "albert_tf_unknown_tokens", "Tokens that the vocabulary does not know"
         )
-        self._counted = TokenCounts()
-        self._warned: set[str] = set()  # kinds of serious remarks
-        computed = self._counter("albert_tf_batches", "Batches")
-        self._batches = Batches(predictor.batch_size, limits, computed)
+        calls_of_model = self._counter("albert_tf_batches", "Batches")
+
+        self._tokens_so_far = TokenCounts()  # those that the counters have
+        self._printed_remarks: set[str] = set()  # kinds of serious remarks
+        self._batches = Batches(predictor.batch_size, limits, calls_of_model)
         self._openai = OpenAIRoutes(predictor, name, limits, self._batches)
+
         errors = (UserError, HTTPException, ClientDisconnect, Exception)
         self.app = Starlette(
             routes=self._routes(), exception_handlers=dict.fromkeys(errors, self._error)
@@ -70,103 +72,147 @@ class Routes:
 
     def _routes(self) -> list[Route]:
         name = self._name
-        state = {"name": name, "ready": True, "model_version_status": [{"state": "AVAILABLE"}]}
-        about = {"name": name, **metadata(self._predictor)}
         openai = self._openai
-        gets: dict[str, Callable[[Request], Any]] = {
-            "/": self._page,
-            "/v1/models": lambda _: JSONResponse(openai.models()),
-            f"/v1/models/{name}": lambda _: JSONResponse({**openai.model(), **state}),
-            f"/v2/models/{name}": lambda _: JSONResponse(about),
-            "/metrics": lambda _: PlainTextResponse(prometheus.generate_latest(self._metrics)),
-        }
-        for path in (f"/v2/models/{name}/ready", "/v2/health/ready", "/v2/health/live"):
-            gets[path] = lambda _: JSONResponse(state)
-        posts: dict[str, Answer] = {
-            f"/v1/models/{name}:predict": self._predict,
-            f"/v2/models/{name}/infer": self._infer,
-            "/v1/embeddings": openai.embeddings,
-            "/v1/rerank": openai.rerank,
-            "/rerank": openai.rerank,
-        }
-        routes = [Route(path, answer) for path, answer in gets.items()]
-        for path, answer in posts.items():
-            routes.append(Route(path, functools.partial(self._post, answer), methods=["POST"]))
-        return routes
+        state = {"name": name, "ready": True, "model_version_status": [{"state": "AVAILABLE"}]}
+        tensors = {"name": name, **metadata(self._predictor)}
+
+        def ready(_request: Request) -> Response:
+            return JSONResponse(state)
+
+        def model(_request: Request) -> Response:
+            return JSONResponse({**openai.model(), **state})
+
+        def models(_request: Request) -> Response:
+            return JSONResponse(openai.models())
+
+        def tensors_of_model(_request: Request) -> Response:
+            return JSONResponse(tensors)
+
+        def metrics(_request: Request) -> Response:
+            return PlainTextResponse(prometheus.generate_latest(self._metrics))
+
+        return [
+            Route("/", self._page),
+            Route("/v1/models", models),
+            Route(f"/v1/models/{name}", model),
+            Route(f"/v2/models/{name}", tensors_of_model),
+            Route("/metrics", metrics),
+            Route(f"/v2/models/{name}/ready", ready),
+            Route("/v2/health/ready", ready),
+            Route("/v2/health/live", ready),
+            self._post_route(f"/v1/models/{name}:predict", self._predict),
+            self._post_route(f"/v2/models/{name}/infer", self._infer),
+            self._post_route("/v1/embeddings", openai.embeddings),
+            self._post_route("/v1/rerank", openai.rerank),
+            self._post_route("/rerank", openai.rerank),
+        ]
+
+    def _post_route(self, path: str, answer: Answer) -> Route:
+        return Route(path, functools.partial(self._post, answer), methods=["POST"])
 
     async def _post(self, answer: Answer, request: Request) -> Response:
         check_is_json(request.headers)
         with self._seconds.time():
-            asked = await self._read(request)
-            answered = await _unless_client_leaves(request, answer(asked))
+            body = await self._read(request)
+            content = await _unless_client_leaves(request, answer(body))
         self._report_texts()
-        return JSONResponse(answered)
+        return JSONResponse(content)
 
     async def _read(self, request: Request) -> dict[str, Any]:
+        """The JSON object of a request, of which neither the whole nor a text may be too long."""
+        max_bytes = self._limits.max_request_bytes
         content = bytearray()
-        most = self._limits.max_request_bytes
         async for part in request.stream():
             content += part
-            if len(content) > most:
-                raise ApiError(413, f"expected at most {most:,} bytes (--max_request_bytes)")
-        asked = files.parse_json(bytes(content), "request")
-        most = self._limits.max_text_characters
-        values: list[Any] = [asked]
-        while values:
-            value = values.pop()
-            if isinstance(value, str) and len(value) > most:
-                reason = f"expected texts of at most {most:,} characters (--max_text_characters)"
-                raise ApiError(413, f"{reason}, got {len(value):,}")
-            if isinstance(value, dict):
-                values += value.values()
-            if isinstance(value, list):
-                values += value
-        return asked
+            if len(content) > max_bytes:
+                raise ApiError(413, f"expected at most {max_bytes:,} bytes (--max_request_bytes)")
+
+        body = files.parse_json(bytes(content), "request")
+        _check_texts(body, self._limits.max_text_characters)
+        return body
 
     def _report_texts(self) -> None:
         """Counts the tokens since the last request, and says once if many are unknown, or most texts are cut."""
-        now = dataclasses.replace(self._predictor.report.tokens)
-        new = now.since(self._counted)
-        self._tokens.inc(new.tokens)
-        self._unknown_tokens.inc(new.unknown)
-        self._counted = now
+        tokens = dataclasses.replace(self._predictor.report.tokens)  # a copy
+        new_tokens = tokens.since(self._tokens_so_far)
+        self._tokens.inc(new_tokens.tokens)
+        self._unknown_tokens.inc(new_tokens.unknown)
+        self._tokens_so_far = tokens
+
         for kind, line in self._predictor.serious_remarks().items():
-            if kind not in self._warned:
-                self._warned.add(kind)
+            if kind not in self._printed_remarks:
+                self._printed_remarks.add(kind)
                 print(line, file=sys.stderr, flush=True)
 
     async def _error(self, request: Request, error: Any) -> Response:
-        is_known = isinstance(error, UserError | ClientDisconnect)
-        status = getattr(error, "status_code", 400 if is_known else 500)
-        message = getattr(error, "detail", str(error) if is_known else type(error).__name__)
+        """The answer to a request that fails; what went wrong inside the server is named by its type alone."""
+        if isinstance(error, HTTPException):
+            status = error.status_code
+            message = error.detail
+        elif isinstance(error, UserError | ClientDisconnect):
+            status = 400
+            message = str(error)
+        else:
+            status = 500
+            message = type(error).__name__
         if message == "Not Found":
             message = f"Not Found; the model here is {self._name}"
+
         self._errors.labels(status).inc()
         return error_response(request.url.path, status, message, error)
 
     async def _page(self, _request: Request) -> Response:
-        model = {name: getattr(self._predictor, name) for name in ("prompts", "expects")}
-        model |= {"name": self._name, "kind": type(self._predictor).__name__}
+        model = {
+            "prompts": self._predictor.prompts,
+            "expects": self._predictor.expects,
+            "name": self._name,
+            "kind": type(self._predictor).__name__,
+        }
+        # "<" would end the script of the page in a text like "</script>".
+        model_in_script = json.dumps(model).replace("<", "\\u003c")
         page = importlib.resources.files(__package__).joinpath("page.html").read_text("utf-8")
-        return HTMLResponse(page.replace("__MODEL__", json.dumps(model).replace("<", "\\u003c")))
+        return HTMLResponse(page.replace("__MODEL__", model_in_script))
 
     async def _answers(self, items: Any) -> list:
-        most = self._limits.max_instances
+        """The predictor's answers to a request's items, a list of them."""
+        max_items = self._limits.max_instances
+        expected = f"expected a list of 1 to {max_items:,} items"
         if not isinstance(items, list) or not items:
-            raise ApiError(400, f"expected a list of 1 to {most:,} items, got {shortened(items)}")
-        if len(items) > most:
-            raise ApiError(413, f"expected a list of 1 to {most:,} items, got {len(items):,}")
+            raise ApiError(400, f"{expected}, got {shortened(items)}")
+        if len(items) > max_items:
+            raise ApiError(413, f"{expected}, got {len(items):,}")
+
         examples = [self._predictor.check(item) for item in items]
         return await self._batches.answers(self._predictor.answered, examples)
 
-    async def _predict(self, asked: dict[str, Any]) -> dict[str, Any]:
-        if asked.keys() - {"signature_name"} != {"instances"}:  # that of TF Serving's clients
-            raise UserError(f'expected "instances", a list; got {shortened(list(asked))}')
-        return {"predictions": await self._answers(asked["instances"])}
+    async def _predict(self, body: dict[str, Any]) -> dict[str, Any]:
+        # Clients of TensorFlow Serving may send the name of a signature, too.
+        if body.keys() - {"signature_name"} != {"instances"}:
+            raise UserError(f'expected "instances", a list; got {shortened(list(body))}')
+        return {"predictions": await self._answers(body["instances"])}
 
-    async def _infer(self, asked: dict[str, Any]) -> dict[str, Any]:
-        outputs = tensors_of(await self._answers(rows_of(asked.get("inputs"))))
-        return {"model_name": self._name, "id": asked.get("id", ""), "outputs": outputs}
+    async def _infer(self, body: dict[str, Any]) -> dict[str, Any]:
+        items = rows_of(body.get("inputs"))
+        answers = await self._answers(items)
+        return {
+            "model_name": self._name,
+            "id": body.get("id", ""),
+            "outputs": tensors_of(answers),
+        }
+
+
+def _check_texts(body: Any, max_characters: int) -> None:
+    """Checks the length of every text in a JSON value, at any depth, but not that of the keys of objects."""
+    waiting: list[Any] = [body]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, str) and len(part) > max_characters:
+            expected = f"expected texts of at most {max_characters:,} characters"
+            raise ApiError(413, f"{expected} (--max_text_characters), got {len(part):,}")
+        if isinstance(part, dict):
+            waiting += part.values()
+        if isinstance(part, list):
+            waiting += part
 
 
 async def _unless_client_leaves(request: Request, answer: Coroutine) -> Any:
@@ -188,50 +234,87 @@ async def _unless_client_leaves(request: Request, answer: Coroutine) -> Any:
         leaving.cancel()
 
 
+# --- The open inference protocol of KServe and Triton ---
+
+
 def metadata(predictor: Predictor) -> dict[str, Any]:
-    """What clients of the open inference protocol ask first: the tensors of a request."""
+    """What clients of the open inference protocol ask first: the tensors of a request.
+
+    Example: the prompts "passage", "option A" and "option B" -> `passage` [-1] and `options` [-1, 2].
+    """
     shapes: dict[str, list[int]] = {}
-    for name in predictor.prompts or ("text",):
-        if name.startswith("option "):
-            name, shapes["options"] = "options", [-1, shapes.get("options", [0, 0])[1] + 1]
-        shapes.setdefault(name, [-1])
-    about = {"datatype": "BYTES"}
-    inputs = [{"name": name, **about, "shape": shape} for name, shape in shapes.items()]
+    num_options = 0
+    for prompt in predictor.prompts or ("text",):
+        if prompt.startswith("option "):
+            num_options += 1
+            shapes["options"] = [-1, num_options]
+        else:
+            shapes[prompt] = [-1]
+
+    inputs = [{"name": name, "datatype": "BYTES", "shape": shape} for name, shape in shapes.items()]
     return {"versions": ["1"], "platform": "albert_tf", "inputs": inputs, "outputs": []}
 
 
 def rows_of(tensors: Any) -> list[dict[str, Any]]:
-    """Items from tensors of the open inference protocol."""
-    columns = dict(map(_column_of, tensors if isinstance(tensors, list) else [tensors]))
-    if len(set(map(len, columns.values()))) != 1:
+    """Items from tensors of the open inference protocol.
+
+    Example: `text` of ["A", "B"] and `text_2` of ["C", "D"] -> {"text": "A", "text_2": "C"} and {"text": "B", ...}.
+    """
+    if not isinstance(tensors, list):
+        tensors = [tensors]
+    columns = dict(_column_of(tensor) for tensor in tensors)
+    lengths = {len(column) for column in columns.values()}
+    if len(lengths) != 1:
         raise UserError("expected tensors with equal first dimensions")
     rows = zip(*columns.values(), strict=True)
     return [dict(zip(columns, row, strict=True)) for row in rows]
 
 
 def _column_of(tensor: Any) -> tuple[str, list]:
-    known = tensor if isinstance(tensor, Mapping) else {}
-    name, shape, data = known.get("name"), known.get("shape"), known.get("data")
+    """The name of a tensor, and its data as nested lists; "texts" is also called "text"."""
+    fields = tensor if isinstance(tensor, Mapping) else {}
+    name = fields.get("name")
+    shape = fields.get("shape")
+    data = fields.get("data")
     if not isinstance(name, str) or not isinstance(shape, list) or not isinstance(data, list):
         raise UserError(f"expected a tensor with name, shape and data; got {shortened(tensor)}")
+
+    # Clients send data flat or nested: both have the shape that they say.
     array = np.array(data, object)
-    is_shape = all(type(size) is int and 0 <= size <= array.size for size in shape)
-    if not is_shape or not 0 < len(shape) <= 8 or math.prod(shape) != array.size:
+    has_sizes = all(type(size) is int and 0 <= size <= array.size for size in shape)
+    has_few_dimensions = 0 < len(shape) <= 8
+    if not has_sizes or not has_few_dimensions or math.prod(shape) != array.size:
         raise UserError(f"{shortened(name)}: the shape is not that of {array.size} values")
     return "text" if name == "texts" else name, array.reshape(shape).tolist()
 
 
 def tensors_of(answers: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """A tensor [B, ...] for each key of answers; lists of anything but numbers are JSON texts."""
-    tensors = []
     if any(answer.keys() != answers[0].keys() for answer in answers):
         raise UserError("the answers are of different kinds; send texts of one kind")
+
+    tensors = []
     for name in answers[0]:
-        values = (answer[name] for answer in answers)
-        rows = [list(row.values()) if isinstance(row, Mapping) else row for row in values]
-        if not all(row and isinstance(row[0], float) for row in rows if isinstance(row, list)):
+        rows = [_without_keys(answer[name]) for answer in answers]
+        lists = [row for row in rows if isinstance(row, list)]
+        if not all(_has_numbers(row) for row in lists):
             rows = [json.dumps(row, ensure_ascii=False) for row in rows]
+
         array = np.array(rows)
-        about = {"name": name, "datatype": _TYPES[array.dtype.kind], "shape": list(array.shape)}
-        tensors.append({**about, "data": array.ravel().tolist()})
+        tensor = {
+            "name": name,
+            "datatype": _TYPES[array.dtype.kind],
+            "shape": list(array.shape),
+            "data": array.ravel().tolist(),
+        }
+        tensors.append(tensor)
     return tensors
+
+
+def _without_keys(answer: Any) -> Any:
+    """Example: the probabilities {"no": 0.25, "yes": 0.75} -> [0.25, 0.75]; anything but an object stays."""
+    return list(answer.values()) if isinstance(answer, Mapping) else answer
+
+
+def _has_numbers(row: list) -> bool:
+    return bool(row) and isinstance(row[0], float)
