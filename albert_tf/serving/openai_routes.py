@@ -21,7 +21,7 @@ from albert_tf.tasks.predictor import Predictor
 
 
 class OpenAIRoutes:
-    """Answers to the requests of these routes; `asked` is a request's JSON object."""
+    """Answers to the requests of these routes; `body` is a request's JSON object."""
 
     def __init__(self, predictor: Predictor, name: str, limits: LimitSettings, batches: Batches):
         self._predictor = predictor
@@ -43,19 +43,19 @@ class OpenAIRoutes:
         """The list of models, with the only one here."""
         return {"object": "list", "data": [self.model()]}
 
-    async def embeddings(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+    async def embeddings(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """The vectors of `input`: a text or several, or token ids of this model's own tokenizer."""
-        self._check_model(asked)
+        self._check_model(body)
         predictor = self._predictor
         if not isinstance(predictor, Embedder):
             raise ApiError(400, "expected a model that embeds; this one has no vectors")
-        encoding = asked.get("encoding_format", "float")
+        encoding = body.get("encoding_format", "float")
         if encoding not in ("float", "base64"):
             raise ApiError(400, "encoding_format must be float or base64", param="encoding_format")
-        inputs = self._inputs(predictor, asked.get("input"))
+        inputs = self._inputs(predictor, body.get("input"))
         answers = await self._batches.answers(predictor.embedded, inputs)
         vectors = [vector for vector, _ in answers]
-        self._check_dimensions(asked, len(vectors[0]))
+        self._check_dimensions(body, len(vectors[0]))
         data = []
         for index, vector in enumerate(vectors):
             embedding: Any = vector.tolist()
@@ -65,17 +65,17 @@ class OpenAIRoutes:
         usage = _usage(num_tokens for _, num_tokens in answers)
         return {"object": "list", "data": data, "model": self._name, "usage": usage}
 
-    async def rerank(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+    async def rerank(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """`documents`, texts or objects with a `text`, by what they have to do with `query`, the best first.
 
         The `relevance_score` is the score of the predictor's `rank`; `index` counts from 0.
         """
-        self._check_model(asked)
-        query = asked.get("query")
+        self._check_model(body)
+        query = body.get("query")
         if not isinstance(query, str):
             raise ApiError(400, f"query must be a text, got {shortened(query)}", param="query")
-        texts = self._documents(asked.get("documents"))
-        top_n = asked.get("top_n")
+        texts = self._documents(body.get("documents"))
+        top_n = body.get("top_n")
         if top_n is not None and (type(top_n) is not int or top_n < 1):
             reason = f"top_n must be a whole number above 0, got {shortened(top_n)}"
             raise ApiError(400, reason, param="top_n")
@@ -83,7 +83,7 @@ class OpenAIRoutes:
         results = []
         for entry in ranked(scores, texts)[:top_n]:
             result = {"index": entry["index"], "relevance_score": entry["score"]}
-            if asked.get("return_documents"):
+            if body.get("return_documents"):
                 result["document"] = {"text": entry["text"]}
             results.append(result)
         return {"object": "list", "model": self._name, "results": results, "usage": usage}
@@ -104,14 +104,14 @@ class OpenAIRoutes:
             raise ApiError(400, "expected a model that ranks: an embedder or a classifier of pairs")
         return scores, _usage(num_tokens for _, num_tokens in answers)
 
-    def _check_model(self, asked: Mapping[str, Any]) -> None:
-        wanted = asked.get("model")
+    def _check_model(self, body: Mapping[str, Any]) -> None:
+        wanted = body.get("model")
         if wanted not in (None, self._name):
             reason = f"there is no model {shortened(wanted)}; the model here is {self._name}"
             raise ApiError(404, reason, param="model", code="model_not_found")
 
-    def _check_dimensions(self, asked: Mapping[str, Any], width: int) -> None:
-        if asked.get("dimensions") not in (None, width):
+    def _check_dimensions(self, body: Mapping[str, Any], width: int) -> None:
+        if body.get("dimensions") not in (None, width):
             reason = f"dimensions: the vectors of this model have {width} numbers"
             raise ApiError(400, reason, param="dimensions")
 
