@@ -49,10 +49,10 @@ def vocabulary_files(tokenizer: Tokenizer | None, max_length: int | None) -> dic
     contents = {tokenizer.file_name: tokenizer.content, SETTINGS: _json(settings)}
     if parts:
         added = [{"id": id, **_added(tokenizer.id_to_token(id))} for id in sorted(ids.values())]
-        for token, kind in added_tokens.added_tokens(tokenizer.content).items():
-            is_special = kind == added_tokens.SPECIAL
+        for token in tokenizer.added_tokens:
+            is_special = token.kind == added_tokens.SPECIAL
             how = {"normalized": not is_special, "special": is_special}
-            added.append({"id": tokenizer.token_to_id(token), **_added(token), **how})
+            added.append({"id": token.id, **_added(token.text), **how})
         unused = {"version": "1.0", "truncation": None, "padding": None}
         around = {"added_tokens": added, "post_processor": _with_special_tokens(tokenizer)}
         contents["tokenizer.json"] = _json({**unused, **around, **parts})

@@ -4,6 +4,11 @@ A vocabulary contains them among or after its own tokens: in WordPiece as lines 
 SentencePiece model as user-defined pieces whose score is the kind. A text must write a special token exactly so; a
 plain one is found in either case if the vocabulary is lower-cased. [CLS] and the like are never found in a text.
 
+    of_vocabulary       the added tokens that a vocabulary contains
+    pattern_of          finds them in a text
+    with_added_tokens   a vocabulary with those that the files in its folder add to it
+    content_of_json     the vocabulary in a `tokenizer.json`
+
 Source: transformers, `AddedToken` and `AddedVocabulary`; the files `added_tokens.json`, `tokenizer_config.json` and
 `tokenizer.json`.
 """
@@ -11,7 +16,7 @@ Source: transformers, `AddedToken` and `AddedVocabulary`; the files `added_token
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
@@ -19,48 +24,238 @@ from albert_tf.core import files
 from albert_tf.core.errors import UserError, shortened
 from albert_tf.text import wordpiece
 
-HIDDEN, PLAIN, SPECIAL = 0, *wordpiece.ADDED_MARKS.values()  # SentencePiece's own pieces score 0
-_MARKS = {HIDDEN: "", **{kind: mark for mark, kind in wordpiece.ADDED_MARKS.items()}}
+# The kinds of added tokens. A SentencePiece model stores the kind as a score; its own user-defined pieces score 0.
+HIDDEN = 0  # not found in texts
+PLAIN = 1  # found in either case if the vocabulary is lower-cased
+SPECIAL = 2  # found as it is written
+
+_MARKS = {HIDDEN: "", PLAIN: wordpiece.PLAIN_MARK, SPECIAL: wordpiece.SPECIAL_MARK}
+_SPECIAL_TOKENS = ("[PAD]", "<pad>", "[UNK]", "<unk>", "[CLS]", "[SEP]", "[MASK]")
+
 # What a `tokenizer.json` says about the words of BERT's tokenizer.
 _STEPS: Mapping[str, Mapping[str, Any]] = {
     "normalizer": {"type": "BertNormalizer", "clean_text": True},
     "pre_tokenizer": {"type": "BertPreTokenizer"},
     "model": {"continuing_subword_prefix": wordpiece.CONTINUES_WORD},
 }
-_SPECIAL_TOKENS = ("[PAD]", "<pad>", "[UNK]", "<unk>", "[CLS]", "[SEP]", "[MASK]")
 
 
-def _token(token: str, kind: int) -> tuple[str, int]:
-    return token, HIDDEN if token in _SPECIAL_TOKENS else kind
+class AddedToken(NamedTuple):
+    """A token that was added to a vocabulary."""
+
+    text: str
+    id: int
+    kind: int  # HIDDEN, PLAIN or SPECIAL
 
 
-def _of_list(tokens: Iterable[tuple[Any, Mapping[str, Any]]]) -> dict[int, tuple[str, int]]:
-    """Tokens and kinds by id."""
-    return {
-        int(id): _token(token["content"], PLAIN if token.get("normalized") else SPECIAL)
-        for id, token in tokens
+# --- A vocabulary -> its added tokens ---
+
+
+def of_vocabulary(content: bytes, token_to_id: Callable[[str], int]) -> list[AddedToken]:
+    """The added tokens in the content of a vocabulary that are found in texts; none of them is HIDDEN."""
+    is_wordpiece = wordpiece.is_wordpiece(content)
+    kinds = _kinds_in_wordpiece(content) if is_wordpiece else _kinds_in_sentencepiece(content)
+    return [AddedToken(text, token_to_id(text), kind) for text, kind in kinds.items()]
+
+
+def _kinds_in_wordpiece(content: bytes) -> dict[str, int]:
+    if wordpiece.PLAIN_MARK.encode() not in content:  # with which the other mark begins
+        return {}
+    kinds = {}
+    for line in content.decode("utf-8", "replace").split("\n"):
+        for kind in (PLAIN, SPECIAL):
+            mark = _MARKS[kind]
+            if line.endswith(mark):
+                kinds[line.removesuffix(mark)] = kind
+    return kinds
+
+
+def _kinds_in_sentencepiece(content: bytes) -> dict[str, int]:
+    kinds = {}
+    for piece in ModelProto.FromString(content).pieces:
+        if piece.type == piece.USER_DEFINED and piece.score in (PLAIN, SPECIAL):
+            kinds[piece.piece] = int(piece.score)
+    return kinds
+
+
+def pattern_of(tokens: Iterable[AddedToken], do_lower_case: bool) -> re.Pattern | None:
+    """Finds the tokens in a text, the longest first, as its one group; None if there are none."""
+    parts = []
+    for token in sorted(tokens, key=lambda token: len(token.text), reverse=True):
+        escaped = re.escape(token.text)
+        if do_lower_case and token.kind == PLAIN:
+            escaped = f"(?i:{escaped})"
+        parts.append(escaped)
+    return re.compile(f"({'|'.join(parts)})") if parts else None
+
+
+# --- A vocabulary and the files in its folder -> a vocabulary ---
+
+
+def with_added_tokens(content: bytes, folder: str, vocabulary: Sequence[str]) -> bytes:
+    """The content of a vocabulary, given also as its tokens, with those that the files in its folder add to it.
+
+    Raises:
+      UserError: the ids of the added tokens are neither those of the vocabulary nor follow them.
+    """
+    tokens = _tokens_in_folder(folder, vocabulary)
+    first_new_id = len(vocabulary)
+
+    kinds_of_old = {
+        token.text: token.kind
+        for token in tokens
+        if token.id < first_new_id and token.kind != HIDDEN
     }
+    new_tokens = [token for token in tokens if token.id >= first_new_id]
+    new_tokens.sort(key=lambda token: token.id)
+
+    new_ids = [token.id for token in new_tokens]
+    if new_ids != list(range(first_new_id, first_new_id + len(new_ids))):
+        expected = f"expected {first_new_id:,} first"
+        raise UserError(f"{folder}: added tokens have the ids {new_ids}, {expected}")
+
+    if not kinds_of_old and not new_tokens:
+        return content
+    if not wordpiece.is_wordpiece(content):
+        return _marked_sentencepiece(content, kinds_of_old, new_tokens)
+    if any("\n" in token.text for token in new_tokens):
+        raise UserError(f"{folder}: an added token has a line break, which a vocab.txt cannot have")
+    return _marked_wordpiece(content, kinds_of_old, new_tokens)
 
 
-def _of_json(values: Mapping[str, Any]) -> dict[int, tuple[str, int]]:
-    return _of_list((token["id"], token) for token in values.get("added_tokens") or ())
+def _tokens_in_folder(folder: str, vocabulary: Sequence[str]) -> list[AddedToken]:
+    """The tokens, one for each id, that the files in a folder list as added; also those of the vocabulary itself."""
+    tokens: dict[int, AddedToken] = {}
+    ids = {text: id for id, text in enumerate(vocabulary)}
+    for name, tokens_in in _FILES.items():
+        path = os.path.join(folder, name)
+        values = files.read_json(path) if files.exists(path) else None
+        if not isinstance(values, dict):
+            continue
+
+        tokens_of_file = _checked(path, tokens_in, values, ids)
+        tokens |= tokens_of_file
+
+        # A later file may name these tokens without their ids.
+        for text, id, kind in tokens_of_file.values():
+            if kind == HIDDEN:
+                continue
+            expected_id = ids.setdefault(text, max(id, len(vocabulary)))
+            if id != expected_id:
+                expected = f"expected {expected_id}"
+                raise UserError(f"{path}: added token {text!r} has the id {id}, {expected}")
+    return list(tokens.values())
 
 
-def _named(values: Mapping[str, Any], ids: Mapping[str, int]) -> dict[int, tuple[str, int]]:
-    """Special tokens that a file names without their ids, as far as they are known."""
-    names = (values.get(f"{kind}_special_tokens") or () for kind in ("additional", "extra"))
-    tokens = [t if isinstance(t, str) else t["content"] for several in names for t in several]
-    return {ids[token]: _token(token, SPECIAL) for token in tokens if token in ids}
+def _marked_wordpiece(
+    content: bytes, kinds_of_old: Mapping[str, int], new_tokens: Iterable[AddedToken]
+) -> bytes:
+    """A vocab.txt with the kinds of some of its tokens at the ends of their lines, and with further tokens."""
+    lines = []
+    for line in content.decode("utf-8-sig").removesuffix("\n").split("\n"):
+        text = wordpiece.token_of_line(line)
+        lines.append(_line(text, kinds_of_old[text]) if text in kinds_of_old else f"{line}\n")
+    for token in new_tokens:
+        lines.append(_line(token.text, token.kind))
+    return "".join(lines).encode()
 
 
-_FILES: Mapping[str, Callable[[Any, Mapping[str, int]], dict[int, tuple[str, int]]]] = {
-    "added_tokens.json": lambda values, _: {id: _token(t, PLAIN) for t, id in values.items()},
-    "special_tokens_map.json": _named,
-    "tokenizer_config.json": lambda values, ids: (
-        _named(values, ids) | _of_list(values.get("added_tokens_decoder", {}).items())
-    ),
-    "tokenizer.json": lambda values, _: _of_json(values),
+def _line(text: str, kind: int) -> str:
+    return f"{text}{_MARKS[kind]}\n"
+
+
+def _marked_sentencepiece(
+    content: bytes, kinds_of_old: Mapping[str, int], new_tokens: Iterable[AddedToken]
+) -> bytes:
+    """A SentencePiece model with the kinds of some of its pieces as their scores, and with further pieces."""
+    model = ModelProto.FromString(content)
+
+    # SentencePiece itself finds the pieces of a model that are user-defined: they stay as they are.
+    for piece in model.pieces:
+        if piece.piece in kinds_of_old and piece.type in (piece.NORMAL, piece.CONTROL):
+            piece.type = piece.USER_DEFINED
+            piece.score = kinds_of_old[piece.piece]
+
+    types = ModelProto.SentencePiece
+    for token in new_tokens:
+        type = types.CONTROL if token.kind == HIDDEN else types.USER_DEFINED
+        model.pieces.add(piece=token.text, score=token.kind, type=type)
+    return model.SerializeToString()
+
+
+# --- A file of transformers -> its added tokens ---
+
+
+def _added_token(text: str, id: int, kind: int) -> AddedToken:
+    """An added token; [CLS] and the like are hidden, whatever a file says."""
+    return AddedToken(text, id, HIDDEN if text in _SPECIAL_TOKENS else kind)
+
+
+def _described(id: Any, description: Mapping[str, Any]) -> AddedToken:
+    """The token of `{"content": "[E1]", "normalized": false}`; an id may be a number or a text of digits."""
+    kind = PLAIN if description.get("normalized") else SPECIAL
+    return _added_token(description["content"], int(id), kind)
+
+
+def _in_tokenizer_json(values: Mapping[str, Any], ids: Mapping[str, int]) -> list[AddedToken]:
+    descriptions = values.get("added_tokens") or ()
+    return [_described(description["id"], description) for description in descriptions]
+
+
+def _in_added_tokens_json(values: Mapping[str, Any], ids: Mapping[str, int]) -> list[AddedToken]:
+    return [_added_token(text, id, PLAIN) for text, id in values.items()]
+
+
+def _in_special_tokens_map(values: Mapping[str, Any], ids: Mapping[str, int]) -> list[AddedToken]:
+    """Special tokens that a file names without their ids; those without a known id are skipped."""
+    tokens = []
+    for key in ("additional_special_tokens", "extra_special_tokens"):
+        for name in values.get(key) or ():
+            text = name if isinstance(name, str) else name["content"]
+            if text in ids:
+                tokens.append(_added_token(text, ids[text], SPECIAL))
+    return tokens
+
+
+def _in_tokenizer_config(values: Mapping[str, Any], ids: Mapping[str, int]) -> list[AddedToken]:
+    descriptions = values.get("added_tokens_decoder", {})
+    described = [_described(id, description) for id, description in descriptions.items()]
+    return _in_special_tokens_map(values, ids) + described
+
+
+_TokensOfFile = Callable[[Mapping[str, Any], Mapping[str, int]], list[AddedToken]]
+
+# Later files take precedence. Each function gets the values of the file, and the ids of the tokens known so far.
+_FILES: Mapping[str, _TokensOfFile] = {
+    "added_tokens.json": _in_added_tokens_json,
+    "special_tokens_map.json": _in_special_tokens_map,
+    "tokenizer_config.json": _in_tokenizer_config,
+    "tokenizer.json": _in_tokenizer_json,
 }
+
+
+def _checked(
+    path: str, tokens_in: _TokensOfFile, values: Mapping[str, Any], ids: Mapping[str, int]
+) -> dict[int, AddedToken]:
+    """The added tokens by id that a function finds in the values of a file, which may be of any type.
+
+    Raises:
+      UserError: a value is not a token with its id.
+    """
+    message = f"{path}: added tokens are not tokens with their ids"
+    try:
+        tokens = {token.id: token for token in tokens_in(values, ids)}
+    except (TypeError, ValueError, LookupError, AttributeError, OverflowError):
+        raise UserError(message) from None
+    for id, token in tokens.items():
+        is_id = type(id) is int and id >= 0
+        is_text = isinstance(token.text, str) and token.text != ""
+        if not is_id or not is_text:
+            raise UserError(message)
+    return tokens
+
+
+# --- A `tokenizer.json` -> a vocabulary ---
 
 
 def content_of_json(values: Mapping[str, Any], source: str) -> bytes:
@@ -74,38 +269,40 @@ def content_of_json(values: Mapping[str, Any], source: str) -> bytes:
     model = values.get("model")
     if not isinstance(model, dict) or model.get("type") != "WordPiece":
         return b""
-    for part, expected in _STEPS.items():
-        own = own if isinstance(own := values.get(part), dict) else {"type": own}
-        found = {k: own[k] for k, usual in expected.items() if own.get(k, usual) != usual}
-        if found:
-            raise UserError(f"{source}: {part} has {shortened(found)}, expected BERT's {expected}")
-    known = model.get("vocab")
-    if not isinstance(known, dict) or not all(type(id) is int for id in known.values()):
+    _check_steps(values, source)
+
+    vocabulary = model.get("vocab")
+    if not isinstance(vocabulary, dict) or not all(type(id) is int for id in vocabulary.values()):
         raise UserError(f"{source}: expected tokens with their ids as the model's vocab")
-    of_file = _read_tokens(source, _of_json, values)
-    tokens = {id: (token, HIDDEN) for token, id in known.items()}
-    added = {id: own for id, own in of_file.items() if known.get(own[0], id) == id}
-    lines = sorted((tokens | added).items())
-    has_breaks = any("\n" in token for _, (token, _) in lines)
-    if has_breaks or [id for id, _ in lines] != [*range(len(lines))]:
+
+    texts = {id: text for text, id in vocabulary.items()}
+    kinds = dict.fromkeys(texts, HIDDEN)
+    for token in _checked(source, _in_tokenizer_json, values, vocabulary).values():
+        id_in_model = vocabulary.get(token.text, token.id)
+        if id_in_model == token.id:
+            texts[token.id] = token.text
+            kinds[token.id] = token.kind
+
+    ids = sorted(texts)
+    has_breaks = any("\n" in text for text in texts.values())
+    if has_breaks or ids != list(range(len(ids))):
         raise UserError(f"{source}: expected tokens with the ids 0, 1, 2 and so on")
-    return "".join(_line(token, kind) for _, (token, kind) in lines).encode()
+    return "".join(_line(texts[id], kinds[id]) for id in ids).encode()
 
 
-def _read_tokens(path: str, read: Callable, *values: Any) -> dict[int, tuple[str, int]]:
-    """The added tokens that a function reads from the values of a file, which may be of any type."""
-    try:
-        tokens = read(*values)
-    except (TypeError, ValueError, LookupError, AttributeError, OverflowError):
-        tokens = None
-    if tokens is None or not all(_is_token(id, token) for id, (token, _) in tokens.items()):
-        raise UserError(f"{path}: added tokens are not tokens with their ids")
-    return tokens
-
-
-def _is_token(id: Any, token: Any) -> bool:
-    is_id = type(id) is int and id >= 0
-    return is_id and isinstance(token, str) and token != ""
+def _check_steps(values: Mapping[str, Any], source: str) -> None:
+    """Checks that a `tokenizer.json` cleans and splits text as BERT does; what it does not say is as usual."""
+    for part, expected in _STEPS.items():
+        step = values.get(part)
+        settings = step if isinstance(step, dict) else {"type": step}
+        unusual = {
+            key: settings[key]
+            for key, usual in expected.items()
+            if settings.get(key, usual) != usual
+        }
+        if unusual:
+            got = shortened(unusual)
+            raise UserError(f"{source}: {part} has {got}, expected BERT's {expected}")
 
 
 def check_separates_chinese(values: Mapping[str, Any], source: str) -> None:
@@ -114,75 +311,3 @@ def check_separates_chinese(values: Mapping[str, Any], source: str) -> None:
     if isinstance(normalizer, dict) and normalizer.get("handle_chinese_chars") is False:
         reason = "handle_chinese_chars is false, expected true, or the model's folder"
         raise UserError(f"{source}: {reason} (Tokenizer.from_pretrained)")
-
-
-def _line(token: str, kind: int) -> str:
-    return f"{token}{_MARKS[kind]}\n"
-
-
-def with_added_tokens(content: bytes, folder: str, vocabulary: Sequence[str]) -> bytes:
-    """The content of a vocabulary, given also as its tokens, with those that the files in its folder add to it.
-
-    Raises:
-      UserError: the ids of the added tokens are neither those of the vocabulary nor follow them.
-    """
-    tokens: dict[int, tuple[str, int]] = {}
-    ids, first = {token: id for id, token in enumerate(vocabulary)}, len(vocabulary)
-    for name, read in _FILES.items():
-        path = os.path.join(folder, name)
-        values = files.read_json(path) if files.exists(path) else None
-        if isinstance(values, dict):
-            own = _read_tokens(path, read, values, ids)
-            tokens |= own
-            for id, (token, kind) in own.items():
-                if kind and ids.setdefault(token, max(id, first)) != id:
-                    expected = f"expected {ids[token]}"
-                    raise UserError(f"{path}: added token {token!r} has the id {id}, {expected}")
-    added = dict(sorted((id, token) for id, token in tokens.items() if id >= first))
-    if list(added) != [*range(first, first + len(added))]:
-        raise UserError(f"{folder}: added tokens have the ids {[*added]}, expected {first:,} first")
-    if wordpiece.is_wordpiece(content) and any("\n" in token for token, _ in added.values()):
-        raise UserError(f"{folder}: an added token has a line break, which a vocab.txt cannot have")
-    known = {token: kind for id, (token, kind) in tokens.items() if kind and id < first}
-    return _marked(content, known, list(added.values())) if known or added else content
-
-
-def _marked(content: bytes, known: Mapping[str, int], added: list[tuple[str, int]]) -> bytes:
-    """The content with the kinds of some of its tokens, and with further tokens."""
-    if wordpiece.is_wordpiece(content):
-        lines = content.decode("utf-8-sig").removesuffix("\n").split("\n")
-        named = ((wordpiece.token_of_line(line), line) for line in lines)
-        own = (_line(t, known[t]) if t in known else f"{line}\n" for t, line in named)
-        return "".join([*own, *(_line(token, kind) for token, kind in added)]).encode()
-    proto = ModelProto.FromString(content)
-    for piece in proto.pieces:  # SentencePiece finds user-defined pieces itself
-        if piece.piece in known and piece.type in (piece.NORMAL, piece.CONTROL):
-            piece.type, piece.score = piece.USER_DEFINED, known[piece.piece]
-    for token, kind in added:
-        type = ModelProto.SentencePiece.USER_DEFINED if kind else ModelProto.SentencePiece.CONTROL
-        proto.pieces.add(piece=token, score=kind, type=type)
-    return proto.SerializeToString()
-
-
-def added_tokens(content: bytes) -> dict[str, int]:
-    """The added tokens in the content of a vocabulary that are found in texts, with their kinds."""
-    if wordpiece.is_wordpiece(content):
-        lines = content.decode("utf-8", "replace").split("\n") if b"\tadded" in content else []
-        ends = ((line, mark) for line in lines for mark in _MARKS.values() if mark)
-        return {
-            line.removesuffix(mark): wordpiece.ADDED_MARKS[mark]
-            for line, mark in ends
-            if line.endswith(mark)
-        }
-    pieces = ModelProto.FromString(content).pieces
-    kinds = ((piece.piece, piece) for piece in pieces if piece.type == piece.USER_DEFINED)
-    return {token: int(piece.score) for token, piece in kinds if piece.score in (PLAIN, SPECIAL)}
-
-
-def pattern_of(tokens: Mapping[str, int], do_lower_case: bool) -> re.Pattern | None:
-    """Finds the tokens in a text, the longest first, as its one group; None if there are none."""
-    parts = [
-        f"(?i:{re.escape(name)})" if do_lower_case and tokens[name] == PLAIN else re.escape(name)
-        for name in sorted(tokens, key=len, reverse=True)
-    ]
-    return re.compile(f"({'|'.join(parts)})") if parts else None

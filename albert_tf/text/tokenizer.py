@@ -23,6 +23,7 @@ import sentencepiece
 from albert_tf.core.errors import UserError, first_line
 from albert_tf.core.files import AnyPath, parse_json, read_bytes, write_files
 from albert_tf.text import added_tokens, wordpiece
+from albert_tf.text.added_tokens import AddedToken
 from albert_tf.text.rules import TokenizerRules
 from albert_tf.text.sequences import Texts, model_inputs
 from albert_tf.text.visible import visible_token_spans
@@ -115,6 +116,7 @@ class Tokenizer(abc.ABC):
       vocab_size: number of tokens, V.
       pad_id, unk_id, cls_id, sep_id, mask_id: ids of the special tokens; also as `pad_token_id` and so on.
       max_length: the most tokens that the model can read; None if it is not known.
+      added_tokens: the tokens with `text`, `id` and `kind` that transformers added, and that are found in texts.
       rules: what the tokenizer of a model of others does differently.
 
     Raises:
@@ -146,17 +148,24 @@ class Tokenizer(abc.ABC):
         self.rules = rules or TokenizerRules()
         self.sha256 = hashlib.sha256(content).hexdigest()
         self._load(source)
-        added = added_tokens.added_tokens(content)
+        self.added_tokens = added_tokens.of_vocabulary(content, self.token_to_id)
         self._found_special = self.special_tokens() if self.rules.finds_special_tokens else []
-        added |= dict.fromkeys(self._found_special, added_tokens.SPECIAL)
-        self._added = added_tokens.pattern_of(added, do_lower_case)
-        ids_of_added = {token: self.token_to_id(token) for token in added}
-        in_lower_case = {token.lower(): id for token, id in ids_of_added.items()}
-        self._added_ids = in_lower_case | ids_of_added
+        self._find_added_tokens()
 
     @abc.abstractmethod
     def _load(self, source: str) -> None:
         """Reads `content`."""
+
+    def _find_added_tokens(self) -> None:
+        """Prepares what finds the added tokens in a text, and the special tokens that the rules find there, too."""
+        tokens = {token.text: token for token in self.added_tokens}
+        for text in self._found_special:
+            tokens[text] = AddedToken(text, self.token_to_id(text), added_tokens.SPECIAL)
+        self._added = added_tokens.pattern_of(tokens.values(), self.do_lower_case)
+
+        ids = {text: token.id for text, token in tokens.items()}
+        ids_in_lower_case = {text.lower(): id for text, id in ids.items()}
+        self._added_ids = ids_in_lower_case | ids
 
     @property
     def cleaning(self) -> dict[str, bool]:

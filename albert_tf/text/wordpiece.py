@@ -17,7 +17,9 @@ from albert_tf.core.errors import UserError
 CONTINUES_WORD = "##"  # begins a token that continues a word
 UNKNOWN = "[UNK]"
 MOST_CHARACTERS = 200  # in a word; a longer word is unknown
-ADDED_MARKS = {"\tadded": 1, "\tadded special": 2}  # ends of lines; kinds of `added_tokens`
+# The ends of lines with added tokens (`added_tokens`) of two kinds.
+PLAIN_MARK = "\tadded"
+SPECIAL_MARK = "\tadded special"
 _MOST_CACHED_WORDS = 1 << 18
 
 CHINESE = (
@@ -51,9 +53,11 @@ def read_tokens(content: bytes, source: str) -> list[str]:
 
 def token_of_line(line: str) -> str:
     """The token of a line of a vocabulary."""
-    marks = (mark for mark in ADDED_MARKS if line.endswith(mark))
-    mark = next(marks, "")
-    return line.removesuffix(mark) if mark else (line.split() or [" "])[0]
+    for mark in (PLAIN_MARK, SPECIAL_MARK):
+        if line.endswith(mark):
+            return line.removesuffix(mark)
+    words = line.split()
+    return words[0] if words else " "
 
 
 # --- Text -> words ---

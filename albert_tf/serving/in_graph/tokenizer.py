@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from albert_tf.core.errors import UserError
 from albert_tf.serving.in_graph.wordpiece import TEXTS, graph_wordpiece, lower, valid
-from albert_tf.text import added_tokens
 from albert_tf.text.character_class import inside_class
 from albert_tf.text.tokenizer import SentencePieceTokenizer, Tokenizer, WordPieceTokenizer
 
@@ -23,8 +22,9 @@ def graph_tokenizer(tokenizer: Tokenizer) -> tf.Module:
     "66" and "66" "6".) Invalid bytes count as U+FFFD. A UserError if the vocabulary has added tokens, or no token for
     the comma: the digit-comma rule would depend on unknown texts.
     """
-    if added := added_tokens.added_tokens(tokenizer.content):
-        raise UserError(f"a graph cannot find added tokens such as {next(iter(added))}")
+    if tokenizer.added_tokens:
+        example = tokenizer.added_tokens[0].text
+        raise UserError(f"a graph cannot find added tokens such as {example}")
     if isinstance(tokenizer, WordPieceTokenizer):
         module = graph_wordpiece(tokenizer)
     else:
