@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 # Functions that need seqeval import it, because it loads scikit-learn, which takes a second.
 
 OUTSIDE = "O"
-_TAG = re.compile(r"([BIESLUM])-(.+)")
-_OTHER_LETTERS = {"L": "E", "U": "S", "M": "I"}
+_TAG = re.compile(r"([BIESLUM])-(.+)")  # letter and type
+_OTHER_LETTERS = {"L": "E", "U": "S", "M": "I"}  # of BILOU and BMES, as those of BIOES
 
 Tags = Sequence[str]
 
@@ -26,9 +26,13 @@ def letter_and_type(label: str) -> tuple[str, str]:
     """A label's letter (B, I, E or S) and type; ("O", "") for `O`. A label without a letter is treated as I."""
     if label == OUTSIDE:
         return OUTSIDE, ""
-    if not (match := _TAG.fullmatch(label)):
+
+    match = _TAG.fullmatch(label)
+    if match is None:
         return "I", label
-    return _OTHER_LETTERS.get(match[1], match[1]), match[2]
+
+    letter, type = match.groups()
+    return _OTHER_LETTERS.get(letter, letter), type
 
 
 def of_words(tags: Tags) -> list[str]:
@@ -45,39 +49,69 @@ def entities_of(tags: Tags) -> list[tuple[str, int, int]]:
 
 def to_iob2(tags: Tags) -> list[str]:
     """The tags of the same entities in IOB2: B at the first word of an entity, I at its other words."""
-    new = [OUTSIDE] * len(tags)
+    iob2_tags = [OUTSIDE] * len(tags)
     for type, first, last in entities_of(tags):
-        new[first : last + 1] = [f"B-{type}"] + [f"I-{type}"] * (last - first)
-    return new
+        iob2_tags[first] = f"B-{type}"
+        for word in range(first + 1, last + 1):
+            iob2_tags[word] = f"I-{type}"
+    return iob2_tags
 
 
 def iob2_labels(types: Iterable[str]) -> tuple[str, ...]:
-    """All labels for some types of entities: `O`, then B and I of each type, in the given order of types."""
-    return (OUTSIDE, *(f"{letter}-{type}" for type in sorted(types) for letter in "BI"))
+    """All labels for some types of entities: {PER, LOC} -> O, B-LOC, I-LOC, B-PER, I-PER."""
+    labels = [OUTSIDE]
+    for type in sorted(types):
+        labels.append(f"B-{type}")
+        labels.append(f"I-{type}")
+    return tuple(labels)
 
 
 def continuations(labels: Sequence[str]) -> list[int]:
-    """For each label, the index of the label of the next word of the same entity."""
-    indices = {label: index for index, label in enumerate(labels)}
-    types = [letter_and_type(label)[1] for label in labels]
-    return [indices.get(f"I-{type}", index) for index, type in enumerate(types)]
+    """For each label, the index of the label of the next word of the same entity: O, B-LOC, I-LOC -> 0, 2, 2.
+
+    A label whose type has no label I, such as `O`, is followed by itself.
+    """
+    index_of = {label: index for index, label in enumerate(labels)}
+    next_indices = []
+    for index, label in enumerate(labels):
+        _, type = letter_and_type(label)
+        next_indices.append(index_of.get(f"I-{type}", index))
+    return next_indices
 
 
 def scores(true: Sequence[Tags], predicted: Sequence[Tags]) -> dict[str, dict[str, float]]:
     """Precision, recall and F1 of entities: of each type, "micro avg" of all entities, "macro avg" of the types.
 
-    An entity is right if its type, its first and its last word are. A score without a value is 0. Source: seqeval
-    (`classification_report`), which gives the same scores as conlleval.
+    An entity is right if its type, its first and its last word are. A score without a value is 0. Without entities, the
+    result is empty.
+
+    Args:
+      true: the tags of the words of each sentence.
+      predicted: predicted tags of the same words.
+
+    Source: seqeval (`classification_report`), which gives the same scores as conlleval.
     """
-    true, predicted = list(map(_canonical, true)), list(map(_canonical, predicted))
-    if not any(tag != OUTSIDE for sentence in (*true, *predicted) for tag in sentence):
-        return {}  # seqeval cannot average if there are no types
+    true_tags = [_canonical(tags) for tags in true]
+    predicted_tags = [_canonical(tags) for tags in predicted]
+
+    # seqeval cannot average if there are no types.
+    different_tags = {tag for tags in true_tags + predicted_tags for tag in tags}
+    if different_tags <= {OUTSIDE}:
+        return {}
+
     from seqeval.metrics import classification_report
 
-    rows = classification_report(true, predicted, zero_division=0, output_dict=True)
-    return {name: {key: float(value) for key, value in row.items()} for name, row in rows.items()}
+    report = classification_report(true_tags, predicted_tags, zero_division=0, output_dict=True)
+    return {
+        name: {score: float(value) for score, value in scores_of_name.items()}
+        for name, scores_of_name in report.items()
+    }
 
 
 def _canonical(tags: Tags) -> list[str]:
     """The tags with the letters that seqeval uses."""
-    return ["-".join(filter(None, letter_and_type(tag))) for tag in tags]
+    canonical_tags = []
+    for tag in tags:
+        letter, type = letter_and_type(tag)
+        canonical_tags.append(f"{letter}-{type}" if type else letter)
+    return canonical_tags
