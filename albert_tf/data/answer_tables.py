@@ -28,9 +28,10 @@ def beside(names: Iterable[str], taken: Collection[str]) -> dict[str, str]:
     """For names of an answer's values those of their columns: a prefix keeps them apart from the user's."""
     columns = {}
     for name in names:
-        columns[name] = name
-        while columns[name] in taken:
-            columns[name] = _PREFIX + columns[name]
+        column = name
+        while column in taken:
+            column = _PREFIX + column
+        columns[name] = column
     return columns
 
 
@@ -43,35 +44,73 @@ def answer_table(path: str, frame: "pandas.DataFrame", answers: Sequence[Mapping
     """
     import pandas
 
-    ending, taken = _ending(path), list(map(str, frame.columns))
-    if taken.count("") > 1:  # as pandas names them
-        taken = [name or f"Unnamed: {index}" for index, name in enumerate(taken)]
-    rows = list(answers) if ending == ".jsonl" else list(map(_flat, answers))
-    columns = beside(dict.fromkeys(name for row in rows for name in row), taken)
-    own = frame.set_axis(taken, axis=1).reset_index(drop=True)
+    user_columns = _user_columns(frame)
+    user_table = frame.set_axis(user_columns, axis=1).reset_index(drop=True)
+
+    ending = _ending(path)
     if ending == ".jsonl":
-        lines = [
-            json.dumps(_plain(given | {columns[key]: row[key] for key in row}), ensure_ascii=False)
-            for given, row in zip(own.to_dict("records"), rows, strict=True)
-        ]
-        return "\n".join([*lines, ""]).encode("utf-8", "surrogatepass")
-    found = {column: [row.get(name) for row in rows] for name, column in columns.items()}
-    table = pandas.concat([own, pandas.DataFrame(found, index=own.index)], axis=1)
-    return _parquet(table) if ending == ".parquet" else _text(table, is_tsv=ending == ".tsv")
+        return _json_lines(user_table, answers)
+
+    flat_answers = [_flat(answer) for answer in answers]
+    cells = {
+        column: [answer.get(name) for answer in flat_answers]
+        for name, column in beside(_names_of(flat_answers), user_columns).items()
+    }
+    answer_columns = pandas.DataFrame(cells, index=user_table.index)
+    table = pandas.concat([user_table, answer_columns], axis=1)
+    if ending == ".parquet":
+        return _parquet(table)
+    return _text(table, is_tsv=ending == ".tsv")
 
 
 def _ending(path: str) -> str:
     return os.path.splitext(path)[1].lower()
 
 
+def _user_columns(frame: "pandas.DataFrame") -> list[str]:
+    """The names of a table's columns; several without a name are named as pandas names them."""
+    columns = [str(column) for column in frame.columns]
+    if columns.count("") <= 1:
+        return columns
+    return [column or f"Unnamed: {index}" for index, column in enumerate(columns)]
+
+
+def _names_of(answers: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The names of the values of all answers, each once, in the order in which they first occur."""
+    names: dict[str, None] = {}
+    for answer in answers:
+        names |= dict.fromkeys(answer)
+    return list(names)
+
+
 def _flat(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """An answer with the entries of dictionaries as values; the columns of `probabilities` are `probability_NAME`."""
+    """An answer with the entries of dictionaries as values; the columns of `probabilities` are `probability_NAME`.
+
+    Example: {"label": "a", "probabilities": {"a": 0.9, "b": 0.1}} -> {"label": "a", "probability_a": 0.9,
+    "probability_b": 0.1}. An empty dictionary stays.
+    """
     flat: dict[str, Any] = {}
     for name, value in answer.items():
-        one = "probability" if name == "probabilities" else name
-        entries = value.items() if isinstance(value, Mapping) else ()
-        flat |= {f"{one}_{key}": entry for key, entry in entries} if entries else {name: value}
+        if isinstance(value, Mapping) and value:
+            prefix = "probability" if name == "probabilities" else name
+            flat |= {f"{prefix}_{key}": entry for key, entry in value.items()}
+        else:
+            flat[name] = value
     return flat
+
+
+def _json_lines(user_table: "pandas.DataFrame", answers: Sequence[Mapping[str, Any]]) -> bytes:
+    columns = beside(_names_of(answers), list(user_table.columns))
+    lines = []
+    for row, answer in zip(user_table.to_dict("records"), answers, strict=True):
+        row |= {columns[name]: value for name, value in answer.items()}
+        lines.append(json.dumps(_plain(row), ensure_ascii=False) + "\n")
+    return _encoded("".join(lines))
+
+
+def _encoded(text: str) -> bytes:
+    """A text in UTF-8; half a surrogate pair, which JSON can contain, is written as it is."""
+    return text.encode("utf-8", "surrogatepass")
 
 
 def plain_rows(frame: "pandas.DataFrame") -> list[dict[str, Any]]:
@@ -83,39 +122,55 @@ def _plain(value: Any) -> Any:
     """A value of pandas or Arrow as one of JSON."""
     if hasattr(value, "tolist"):  # of NumPy
         value = value.tolist()
+
     if isinstance(value, Mapping):
         return {str(key): _plain(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(entry) for entry in value]
     if isinstance(value, bytes):
         return value.decode(errors="replace")
-    if value is None or value != value or str(value) == "<NA>":  # noqa: PLR0124 - NaN and NaT
+
+    is_nan_or_nat = value != value  # noqa: PLR0124 - nothing else differs from itself
+    if value is None or is_nan_or_nat or str(value) == "<NA>":
         return None
     return value if isinstance(value, str | int | float | bool) else str(value)
 
 
 def _text(table: "pandas.DataFrame", is_tsv: bool) -> bytes:
+    """The content of a .csv or .tsv file."""
     import pandas
 
     def cell(value: Any) -> Any:
         plain = _plain(value)
-        text = json.dumps(plain, ensure_ascii=False) if isinstance(plain, list | dict) else plain
-        return " ".join(_BREAKS.split(text)) if is_tsv and isinstance(text, str) else text
+        if isinstance(plain, list | dict):
+            plain = json.dumps(plain, ensure_ascii=False)
+        if is_tsv and isinstance(plain, str):
+            plain = _BREAKS.sub(" ", plain)
+        return plain
 
-    names = [name for name in table if table[name].dtype.kind not in "biuf"]
-    cells = {name: pandas.Series([*map(cell, table[name])], table.index, object) for name in names}
+    # pandas itself writes columns of the kinds bool, integer, unsigned integer and float.
+    cells: dict[str, Any] = {}
+    for name in table:
+        if table[name].dtype.kind not in "biuf":
+            cells[name] = pandas.Series(list(map(cell, table[name])), table.index, object)
     table = table.assign(**cells).rename(columns=cell)
+
     # All texts of CSV have quotation marks: the csv module writes none around a lone "\r", where readers end a row.
-    quoting = csv.QUOTE_NONE if is_tsv else csv.QUOTE_NONNUMERIC
-    options: dict[str, Any] = {"sep": "\t" if is_tsv else ",", "lineterminator": "\n"}
-    text = table.to_csv(index=False, quoting=quoting, **options)
-    return text.encode("utf-8", "surrogatepass")
+    text = table.to_csv(
+        index=False,
+        quoting=csv.QUOTE_NONE if is_tsv else csv.QUOTE_NONNUMERIC,
+        sep="\t" if is_tsv else ",",
+        lineterminator="\n",
+    )
+    return _encoded(text)
 
 
 def _parquet(table: "pandas.DataFrame") -> bytes:
+    """The content of a .parquet file; a column of objects that Arrow cannot store becomes one of JSON."""
     import pyarrow
 
-    for name in [name for name in table if table[name].dtype.kind == "O"]:
+    names_of_objects = [name for name in table if table[name].dtype.kind == "O"]
+    for name in names_of_objects:
         table[name] = table[name].where(table[name].notna(), None)  # NaN makes floats of numbers
         try:
             pyarrow.array(table[name], from_pandas=True)
