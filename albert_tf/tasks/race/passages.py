@@ -13,6 +13,7 @@ import os
 import re
 import string
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -53,24 +54,35 @@ class RaceSettings:
 
 def read_race(data_dir: str, split: str, *, level: str, need_answers: bool) -> list[RaceQuestion]:
     """The questions of a split by level, file and number; answers are optional unless needed (race_utils.py:98-155)."""
-    root = data_dir.rstrip("/")
-    folder = next(filter(files.is_folder, [f"{root}/{split}", f"{root}/RACE/{split}"]), None)
-    if not folder:
-        expected = "RACE's train, dev and test, each with middle and high"
-        raise UserError(f"--data_dir={data_dir}: has no folder {split}; expected {expected}")
+    folder = _folder_of(data_dir, split)
+    levels = LEVELS if level == "all" else (level,)
+
     questions: list[RaceQuestion] = []
-    for name in LEVELS if level == "all" else (level,):
+    for name in levels:
         for path in files.matching(f"{folder}/{name}/*.txt"):
             questions += _read_file(path, name, need_answers)
     if not questions:
         raise UserError(f"--data_dir={data_dir}: there are no questions in {folder}")
+
+    # Answers of some questions alone are of no use.
     if not need_answers and any(question.answer is None for question in questions):
         questions = [dataclasses.replace(question, answer=None) for question in questions]
     return questions
 
 
+def _folder_of(data_dir: str, split: str) -> str:
+    """The folder of a split, in the given folder or in its folder RACE, as in RACE's archive."""
+    root = data_dir.rstrip("/")
+    for folder in (f"{root}/{split}", f"{root}/RACE/{split}"):
+        if files.is_folder(folder):
+            return folder
+    expected = "RACE's train, dev and test, each with middle and high"
+    raise UserError(f"--data_dir={data_dir}: has no folder {split}; expected {expected}")
+
+
 def _read_file(path: str, level: str, need_answers: bool) -> Iterator[RaceQuestion]:
-    passage, name = files.read_json(path), f"{level}/{os.path.basename(path)}"
+    passage = files.read_json(path)
+    name = f"{level}/{os.path.basename(path)}"
     try:
         yield from _questions(passage, name, level, need_answers)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -79,22 +91,41 @@ def _read_file(path: str, level: str, need_answers: bool) -> Iterator[RaceQuesti
 
 
 def _questions(passage: dict, name: str, level: str, need_answers: bool) -> Iterator[RaceQuestion]:
-    article, texts = passage["article"], passage["questions"]
-    answers = passage["answers"] if need_answers else passage.get("answers") or [None] * len(texts)
-    rows = zip(texts, passage["options"], answers, strict=True)
+    """The questions of a passage; a KeyError, TypeError, ValueError or AttributeError if it is not one of RACE."""
+    article = passage["article"]
+    questions = passage["questions"]
+    answers: Any = passage["answers"] if need_answers else passage.get("answers")
+    if not need_answers and not answers:
+        answers = [None] * len(questions)
+
+    rows = zip(questions, passage["options"], answers, strict=True)
     for number, (question, options, answer) in enumerate(rows):
         if not all(isinstance(text, str) for text in (article, question, *options)):
             raise TypeError("expected texts")
         if not 2 <= len(options) <= len(LETTERS):
             expected = f"from 2 to {len(LETTERS)} options"
             raise ValueError(f"question {number}: expected {expected}, got {len(options)}")
-        letters = LETTERS[: len(options)]
-        if answer is not None and (not answer or answer not in letters):
-            expected = f"an answer from {letters[0]} to {letters[-1]}"
-            raise ValueError(f"question {number}: expected {expected}, got {answer!r}")
+        index = _index_of_answer(answer, len(options), number)
         check_filled_length(question, options)
-        label = None if answer is None else LETTERS.index(answer)
-        yield RaceQuestion(f"{name}/{number}", level, article, question, tuple(options), label)
+        yield RaceQuestion(
+            id=f"{name}/{number}",
+            level=level,
+            article=article,
+            question=question,
+            options=tuple(options),
+            answer=index,
+        )
+
+
+def _index_of_answer(answer: str | None, num_options: int, number: int) -> int | None:
+    """The index of the option that a letter names: "B" -> 1; None without an answer."""
+    if answer is None:
+        return None
+    letters = LETTERS[:num_options]
+    if not answer or answer not in letters:
+        expected = f"an answer from {letters[0]} to {letters[-1]}"
+        raise ValueError(f"question {number}: expected {expected}, got {answer!r}")
+    return LETTERS.index(answer)
 
 
 def check_filled_length(question: str, options: Sequence[str]) -> None:
@@ -125,35 +156,57 @@ def make_race_features(settings: RaceSettings, questions: Sequence[RaceQuestion]
 
     Source: race_utils.py:161-247 (`convert_single_example`).
     """
-    tokenizer, clean = settings.tokenizer, settings.tokenizer.clean
+    tokenizer = settings.tokenizer
     num_options = most_options(questions)
+    room = settings.max_seq_length - NUM_SPECIAL  # for the article and an ending
+    room_for_ending = min(settings.max_qa_length, room)
+
+    # Several questions are about the same article, which is tokenized once.
     articles = list(dict.fromkeys(question.article for question in questions))
-    ids_of = dict(zip(articles, tokenizer.encode_batch(articles), strict=True))
-    texts = []
-    for question in questions:
-        # Cleaned before they are joined, because cleaning turns other low lines ("＿") into gaps.
-        cleaned = clean(question.question)
-        texts += [join_question_and_option(cleaned, clean(option)) for option in question.options]
-    room = settings.max_seq_length - NUM_SPECIAL
-    most = min(settings.max_qa_length, room)
-    uncut_endings = tokenizer.encode_batch(texts)
-    endings = [ids[-most:] for ids in uncut_endings]
-    every_ending = zip(endings, uncut_endings, strict=True)
+    article_ids = dict(zip(articles, tokenizer.encode_batch(articles), strict=True))
+
+    # Endings are questions with their options: of 2 questions with 4 options 8 arrays, int32 [tokens] each.
+    all_endings = iter(tokenizer.encode_batch(_endings_of(tokenizer, questions)))
+
     pairs: list[tuple[np.ndarray, np.ndarray] | None] = []
-    # For each question, the length of its longest sequence, and of its longest ending.
-    uncut_lengths: dict[str, list[int]] = {"max_seq_length": [], "max_qa_length": []}
+    longest_sequences = []
+    longest_endings = []
     for question in questions:
-        context = ids_of[question.article]
-        of_question = list(itertools.islice(every_ending, len(question.options)))
-        pairs += [(context[: room - len(ending)], ending) for ending, _ in of_question]
-        pairs += [None] * (num_options - len(of_question))
-        longest = max(len(ending) for ending, _ in of_question)
-        uncut_lengths["max_seq_length"].append(len(context) + longest + NUM_SPECIAL)
-        uncut_lengths["max_qa_length"].append(max(len(uncut) for _, uncut in of_question))
+        article = article_ids[question.article]
+
+        # The last tokens of an ending are kept, and as many of the article as there is room for:
+        # an article of 600 tokens and an ending of 20 -> 489 and 20, in sequences of 512 with 3 special tokens.
+        uncut_endings = list(itertools.islice(all_endings, len(question.options)))
+        endings = [ending[-room_for_ending:] for ending in uncut_endings]
+        for ending in endings:
+            pairs.append((article[: room - len(ending)], ending))
+
+        # Every question has as many places as the one with the most options.
+        num_empty = num_options - len(endings)
+        pairs += [None] * num_empty
+
+        longest_sequences.append(len(article) + max(map(len, endings)) + NUM_SPECIAL)
+        longest_endings.append(max(map(len, uncut_endings)))
+
     columns: dict[str, list] = {"is_high": [question.level == "high" for question in questions]}
     if all(question.answer is not None for question in questions):
         columns["label_ids"] = [question.answer for question in questions]
+    # By the flags that cut them.
+    uncut_lengths = {"max_seq_length": longest_sequences, "max_qa_length": longest_endings}
     return pack_pairs(tokenizer, pairs, columns, num_options, uncut_lengths)
+
+
+def _endings_of(tokenizer: Tokenizer, questions: Sequence[RaceQuestion]) -> list[str]:
+    """The texts of all questions, each with every one of its options.
+
+    They are cleaned before they are joined, because cleaning turns other low lines ("＿") into gaps.
+    """
+    texts = []
+    for question in questions:
+        cleaned_question = tokenizer.clean(question.question)
+        for option in question.options:
+            texts.append(join_question_and_option(cleaned_question, tokenizer.clean(option)))
+    return texts
 
 
 def most_options(questions: Sequence[RaceQuestion]) -> int:
