@@ -1,6 +1,6 @@
 """Finds the entities of texts with a finished model."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,19 +32,23 @@ class TaggingPredictor(Predictor):
     default_settings = defaults_of(TaggingConfig, *_OF_WINDOWS, "tag_scheme")
 
     def check(self, item: Item) -> Words:
-        tokens: Any = item.get("tokens") if isinstance(item, Mapping) else None
-        text = item.get("text") if isinstance(item, Mapping) else item
-        tokens = [] if tokens == "" and text is None else tokens  # a missing list
+        text: Any = item
+        tokens: Any = None
+        if isinstance(item, Mapping):
+            text = item.get("text")
+            tokens = item.get("tokens")
+        if tokens == "" and text is None:
+            tokens = []  # a missing list
+
         if isinstance(text, str) and tokens is None:
-            self.count(text)
-            return Words(text, windows.split_words(text), False)
-        is_words = isinstance(tokens, list) and all(isinstance(token, str) for token in tokens)
-        if not is_words or not all(tokens) or text is not None:
+            words = Words(text, windows.split_words(text), are_given=False)
+        elif text is None and _are_words(tokens):
+            words = self._joined(tokens)
+        else:
             self.refuse(item)
-        text, starts = windows.joined(tokens, self._settings().separator)
-        self.count(text)
-        ends = starts + np.array(list(map(len, tokens)), np.int64)
-        return Words(text, list(zip(starts.tolist(), ends.tolist(), strict=True)), True)
+
+        self.count(words.text)
+        return words
 
     def num_windowed_characters(self, example):
         return len(example.text)
@@ -56,33 +60,77 @@ class TaggingPredictor(Predictor):
         characters at the ends. The `probability` is the mean over the entity's words. If tokens were given, the answer
         also has their `tags`.
         """
-        sentences = [
-            Sentence(tuple(text[slice(*span)] for span in spans)) for text, spans, _ in examples
-        ]
+        sentences = []
+        for example in examples:
+            words = tuple(example.text[start:end] for start, end in example.spans)
+            sentences.append(Sentence(words))
         table = windows.make_windows(self._settings(), list(enumerate(sentences)))
+
+        # [2, 128, 9]: in 2 windows of at most 128 tokens, the probabilities of 9 labels.
         probabilities = softmax(self.outputs(table)["logits"], axis=-1)
+
+        # For each sentence the most probable labels, int [5], of its 5 words, and their probabilities, float [5].
         labels = self.model.config.labels
-        answers = []
-        is_of_words = self.task_settings.get("tag_scheme") == WORDS
+        indices_of_all, probabilities_of_all = windows.word_labels(
+            table, probabilities, sentences, labels
+        )
+
         form = tag_forms.named(self.task_settings.get(TAG_FORM, tag_forms.USUAL.name))
-        labelled = windows.word_labels(table, probabilities, sentences, labels)
-        for (text, spans, are_given), tags, certainties in zip(examples, *labelled, strict=True):
-            tags = [labels[tag] for tag in tags]
-            found = []
-            for label, first, last in entities_of(of_words(tags) if is_of_words else tags):
-                start, end = _visible_range(text, spans[first][0], spans[last][1])
-                probability = float(certainties[first : last + 1].mean())
-                entity = {"label": label, "text": text[start:end], "start": start, "end": end}
-                found.append({**entity, "probability": probability})
-            written = {"tags": list(map(form.written, tags))} if are_given else {}
-            answers.append({"entities": found, **written})
+        answers = []
+        for example, indices, word_probabilities in zip(
+            examples, indices_of_all, probabilities_of_all, strict=True
+        ):
+            tags = [labels[index] for index in indices]
+            answer: dict[str, Any] = {"entities": self._entities(example, tags, word_probabilities)}
+            if example.are_given:
+                answer["tags"] = [form.written(tag) for tag in tags]
+            answers.append(answer)
         return answers
+
+    def _entities(
+        self, words: Words, tags: Sequence[str], word_probabilities: np.ndarray
+    ) -> list[dict[str, Any]]:
+        """The entities of a text whose words have the tags, with these probabilities, float [words]."""
+        if self.task_settings.get("tag_scheme") == WORDS:
+            tags = of_words(tags)
+
+        entities = []
+        for label, first, last in entities_of(tags):
+            first_start, _ = words.spans[first]
+            _, last_end = words.spans[last]
+            start, end = _visible_range(words.text, first_start, last_end)
+            entity = {
+                "label": label,
+                "text": words.text[start:end],
+                "start": start,
+                "end": end,
+                "probability": float(word_probabilities[first : last + 1].mean()),
+            }
+            entities.append(entity)
+        return entities
+
+    def _joined(self, tokens: Sequence[str]) -> Words:
+        """Words that were given, and the text that they make when they are joined as in training."""
+        text, starts = windows.joined(tokens, self._settings().separator)
+        spans = [
+            (start, start + len(token))
+            for start, token in zip(starts.tolist(), tokens, strict=True)
+        ]
+        return Words(text, spans, are_given=True)
 
     def _settings(self) -> windows.WindowSettings:
         return windows.WindowSettings(self.tokenizer, **self.settings(*_OF_WINDOWS))
 
 
+def _are_words(tokens: Any) -> bool:
+    """Whether a value is a list of words, none of which is empty."""
+    return isinstance(tokens, list) and all(
+        isinstance(token, str) and token != "" for token in tokens
+    )
+
+
 def _visible_range(text: str, start: int, end: int) -> tuple[int, int]:
     """A range of a text without the invisible characters at its ends, unless it has no others."""
-    ((first, last),) = visible_parts(text, [(start, end)])
-    return (first, last) if first < last else (start, end)
+    (visible_range,) = visible_parts(text, [(start, end)])
+    visible_start, visible_end = visible_range
+    return visible_range if visible_start < visible_end else (start, end)
