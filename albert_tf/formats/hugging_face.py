@@ -1,10 +1,11 @@
 """Hugging Face folders: `config.json`, `model.safetensors` or `pytorch_model.bin`, vocabulary, tokenizer files."""
 
+import dataclasses
 import itertools
 import json
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import ml_dtypes
@@ -68,11 +69,13 @@ _LAYERS = {
 
 def _variables(layers: Mapping[str, str]) -> dict[str, str]:
     """Our name -> Hugging Face's name, for the two variables of each layer."""
-    return {
-        f"{ours}/{variable}": f"{theirs}.{their_variable}"
-        for ours, theirs in layers.items()
-        for variable, their_variable in zip(variables_of(ours), ("weight", "bias"), strict=True)
-    }
+    names = {}
+    for ours, theirs in layers.items():
+        # "bert/pooler/dense" -> its "kernel" and "bias"; a LayerNorm has "gamma" and "beta".
+        our_weight, our_bias = variables_of(ours)
+        names[f"{ours}/{our_weight}"] = f"{theirs}.weight"
+        names[f"{ours}/{our_bias}"] = f"{theirs}.bias"
+    return names
 
 
 _BLOCK_NAMES = _variables(_BLOCK_LAYERS)
@@ -109,22 +112,30 @@ _FLOATS = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": ml_d
 def _their_groups(config: AlbertConfig) -> list[int]:
     """The group of each layer in the equivalent Hugging Face model: ours, or one per layer if its rule differs."""
     layers = range(config.num_hidden_layers)
-    theirs = [int(layer / (len(layers) / config.num_hidden_groups)) for layer in layers]
-    ours = (map(config.attention_group_of_layer, layers), map(config.ffn_group_of_layer, layers))
-    return theirs if all(list(groups) == theirs for groups in ours) else list(layers)
+    attention_groups = [config.attention_group_of_layer(layer) for layer in layers]
+    ffn_groups = [config.ffn_group_of_layer(layer) for layer in layers]
+
+    # Their rule: 4 layers in 2 groups -> [0, 0, 1, 1].
+    layers_per_group = config.num_hidden_layers / config.num_hidden_groups
+    their_groups = [int(layer / layers_per_group) for layer in layers]
+
+    if attention_groups == their_groups and ffn_groups == their_groups:
+        return their_groups
+    return list(layers)
 
 
 def _released_names(config: AlbertConfig) -> dict[str, str]:
     """Hugging Face name -> released name, for every tensor of their model with this configuration."""
     names = {theirs: ours for ours, theirs in (_NAMES | _HEAD_NAMES).items()}
-    for layer, group in enumerate(_their_groups(config)):
-        groups = (config.attention_group_of_layer(layer), config.ffn_group_of_layer(layer))
+    for layer, their_group in enumerate(_their_groups(config)):
+        attention_group = config.attention_group_of_layer(layer)
+        ffn_group = config.ffn_group_of_layer(layer)
         for inner, ours in itertools.product(range(config.inner_group_num), _BLOCK_NAMES):
-            start = f"albert.encoder.albert_layer_groups.{group}.albert_layers.{inner}"
-            own_group = groups[belongs_to_ffn("/" + ours)]
-            name = f"bert/encoder/transformer/group_{own_group}/inner_group_{inner}/{ours}"
+            our_group = ffn_group if belongs_to_ffn("/" + ours) else attention_group
+            our_layer = f"bert/encoder/transformer/group_{our_group}/inner_group_{inner}"
+            their_layer = f"albert.encoder.albert_layer_groups.{their_group}.albert_layers.{inner}"
             # The first layer of each of their groups determines which of our copies the group uses.
-            names.setdefault(f"{start}.{_BLOCK_NAMES[ours]}", name)
+            names.setdefault(f"{their_layer}.{_BLOCK_NAMES[ours]}", f"{our_layer}/{ours}")
     return names
 
 
@@ -134,76 +145,141 @@ def read(folder: str) -> Weights:
     `AlbertModel` and `AlbertForMaskedLM` are read as an `AlbertForPreTraining`, and so is a folder that names no class
     and has no head; other arrays keep their names and are reported as ignored.
     """
-    path = os.path.join(folder, CONFIG)
-    values = files.read_json(path)
-    _check_words(values, path)
-    known = {"model_type": ("albert", bert.MODEL_TYPE), "position_embedding_type": ("absolute",)}
-    for key, expected in known.items():
-        if (value := values.get(key, expected[0])) not in expected:
-            names = " or ".join(map(repr, expected))
-            raise UserError(f"{path}: {key} is {shortened(value)}, expected {names}")
-    is_bert = values.get("model_type") == bert.MODEL_TYPE
+    config_path = os.path.join(folder, CONFIG)
+    settings = _model_settings(config_path)
+    config = AlbertConfig.from_dict(settings, source=config_path, is_of_transformers=True)
+    is_bert = settings.get("model_type") == bert.MODEL_TYPE
+    our_section = settings.get(OWN_SECTION, {})
+
+    architecture_in_file = (settings.get("architectures") or [""])[0]
+    architecture = architecture_in_file
+    if is_bert and isinstance(architecture_in_file, str):
+        architecture = re.sub("^Bert", "Albert", architecture_in_file)
+    model_class = _class_of(architecture, our_section, config_path, "Bert" if is_bert else "Albert")
+
+    tensors, weights_path = read_tensors(folder)
     if is_bert:
-        values = bert.with_albert_sizes(values, path)
-    check_complete(values, path)
-    config = AlbertConfig.from_dict(values, source=path, is_of_transformers=True)
-    own = values.get(OWN_SECTION, {})
-    architecture = given = (values.get("architectures") or [""])[0]
-    if is_bert and isinstance(given, str):
-        architecture = re.sub("^Bert", "Albert", given)
-    model_class = _class_of(architecture, own, path, "Bert" if is_bert else "Albert")
-    tensors, path = read_tensors(folder)
-    tensors = bert.to_albert(tensors) if is_bert else tensors
-    arrays = _released_arrays(_in_full(tensors, path), config, model_class, path)
-    own_heads = [name for name in _HEAD_NAMES.values() if name in arrays]
-    if model_class == heads.AlbertForPreTraining.__name__ and own_heads:
-        reason = f"a head, but {CONFIG} names no class with it ({shortened(given)})"
+        tensors = bert.to_albert(tensors)
+    tensors = _in_full(tensors, weights_path)
+    arrays = _released_arrays(tensors, config, model_class, weights_path)
+    if model_class == heads.AlbertForPreTraining.__name__:
+        _check_has_no_other_head(arrays, architecture_in_file, weights_path)
+    check_identity_projection(arrays, config, weights_path, _PROJECTION)
+
+    return Weights(
+        folder,
+        config,
+        arrays,
+        model_class,
+        task_settings=our_section.get("task", {}),
+        left_out=our_section.get("left_out", _missing_pooler(architecture, arrays)),
+        **vocabulary_of(folder, settings.get(OWN_SECTION)),
+    )
+
+
+def _model_settings(path: str) -> dict[str, Any]:
+    """The content of a model's `config.json`, checked; that of a BERT with the sizes of an equal ALBERT."""
+    settings = files.read_json(path)
+    _check_words(settings, path)
+
+    readable = {"model_type": ("albert", bert.MODEL_TYPE), "position_embedding_type": ("absolute",)}
+    for name, expected in readable.items():
+        value = settings.get(name, expected[0])
+        if value not in expected:
+            names = " or ".join(map(repr, expected))
+            raise UserError(f"{path}: {name} is {shortened(value)}, expected {names}")
+
+    if settings.get("model_type") == bert.MODEL_TYPE:
+        settings = bert.with_albert_sizes(settings, path)
+    check_complete(settings, path)
+    return settings
+
+
+def _check_has_no_other_head(arrays: Collection[str], architecture: Any, path: str) -> None:
+    """Checks that a folder which names no class with a head has no head, which would be lost without a word."""
+    names = [name for name in _HEAD_NAMES.values() if name in arrays]
+    if names:
+        reason = f"a head, but {CONFIG} names no class with it ({shortened(architecture)})"
         hint = "name the class that was trained under architectures"
-        raise UserError(f"{path}: has {own_heads[0]}, {reason}; {hint}, or remove this head")
-    check_identity_projection(arrays, config, path, _PROJECTION)
-    may_lack_pooler = architecture in (*_NO_POOLER, "AlbertModel")  # add_pooling_layer=False
-    has_pooler = not may_lack_pooler or any(name in arrays for name in POOLER)
-    left_out = own.get("left_out", () if has_pooler else POOLER)
-    settings = {"task_settings": own.get("task", {}), "left_out": left_out}
-    of_text = vocabulary_of(folder, values.get(OWN_SECTION))
-    return Weights(folder, config, arrays, model_class, **settings, **of_text)
+        raise UserError(f"{path}: has {names[0]}, {reason}; {hint}, or remove this head")
+
+
+def _missing_pooler(architecture: str, arrays: Collection[str]) -> tuple[str, ...]:
+    """The variables of the pooler if it is missing in a class that may lack it, as by add_pooling_layer=False."""
+    may_lack_pooler = architecture in (*_NO_POOLER, "AlbertModel")
+    has_pooler = any(name in arrays for name in POOLER)
+    if may_lack_pooler and not has_pooler:
+        return POOLER
+    return ()
 
 
 def vocabulary_of(folder: str, own_section: Mapping[str, Any] | None) -> dict[str, Any]:
     """The fields of `Weights` about texts, from a folder's files; `own_section` is None for a model of others."""
-    paths = (os.path.join(folder, name) for name in VOCABULARIES)
-    vocabulary, of_json = next(filter(files.exists, paths), ""), {}  # type: str, dict[str, Any]
-    if not vocabulary.endswith(SentencePieceTokenizer.file_name):
-        path, of_json = _vocabulary_in_json(os.path.join(folder, TOKENIZER_JSON))
-        vocabulary = vocabulary or path
+    vocabulary, cleaning_of_json = _vocabulary_in(folder)
+
     path = os.path.join(folder, tokenizer_files.SETTINGS)
-    settings = files.read_json(path) if files.exists(path) else {}
+    settings = _read_if_there(path)
     _check_words(settings, path)
-    for name in (path, os.path.join(folder, "special_tokens_map.json")):
-        _check_special_tokens(files.read_json(name) if files.exists(name) else {}, name)
-    values = _cleaning_that_counts(settings, of_json, is_of_others=own_section is None)
+    _check_special_tokens(settings, path)
+    path_of_special_tokens = os.path.join(folder, "special_tokens_map.json")
+    _check_special_tokens(_read_if_there(path_of_special_tokens), path_of_special_tokens)
+
+    is_of_others = own_section is None
+    cleaning = _cleaning_that_counts(settings, cleaning_of_json, is_of_others=is_of_others)
     for name in ("do_lower_case", "keep_accents", "strip_accents", "tokenize_chinese_chars"):
-        if (value := values.get(name)) is not None and not isinstance(value, bool):
-            raise UserError(f"{path}: {name} is {shortened(value)}, expected true or false")
-    check_side(settings.get("truncation_side", "right"), path)
-    rules = {
-        "finds_special_tokens": _finds_special_tokens(own_section),
-        "truncation_side": settings.get("truncation_side", "right"),
-        "numbers_segments": _SEGMENTS in (settings.get("model_input_names") or [_SEGMENTS]),
-    }
-    is_lower, keep_accents = values.get("do_lower_case"), values.get("keep_accents")
+        switch = cleaning.get(name)
+        if switch is not None and not isinstance(switch, bool):
+            raise UserError(f"{path}: {name} is {shortened(switch)}, expected true or false")
+    do_lower_case = cleaning.get("do_lower_case")
+    keep_accents = cleaning.get("keep_accents")
+
+    truncation_side = settings.get("truncation_side", "right")
+    check_side(truncation_side, path)
+    names_of_inputs = settings.get("model_input_names") or [_SEGMENTS]
+    rules = TokenizerRules(
+        finds_special_tokens=_finds_special_tokens(own_section),
+        truncation_side=truncation_side,
+        numbers_segments=_SEGMENTS in names_of_inputs,
+    )
+
     if vocabulary.endswith((WordPieceTokenizer.file_name, TOKENIZER_JSON)):
-        rules["separates_chinese"] = values.get("tokenize_chinese_chars") is not False
-        strip_accents = values.get("strip_accents")
-        rules["strips_accents"] = bool(strip_accents) and is_lower is False
+        strip_accents = cleaning.get("strip_accents")
         keep_accents = None if strip_accents is None else not strip_accents
+        rules = dataclasses.replace(
+            rules,
+            separates_chinese=cleaning.get("tokenize_chinese_chars") is not False,
+            strips_accents=bool(strip_accents) and do_lower_case is False,
+        )
+
     return {
         "vocabulary": vocabulary,
-        "do_lower_case": is_lower,
+        "do_lower_case": do_lower_case,
         "keep_accents": keep_accents,
-        "rules": TokenizerRules(**rules),
+        "rules": rules,
         "max_length": lengths.longest(settings, path),
     }
+
+
+def _vocabulary_in(folder: str) -> tuple[str, dict[str, Any]]:
+    """The path of a folder's vocabulary, "" if it has none, and how its `tokenizer.json` cleans text.
+
+    Beside a SentencePiece model, `tokenizer.json` is not read.
+    """
+    vocabulary = _first_that_exists(os.path.join(folder, name) for name in VOCABULARIES)
+    if vocabulary.endswith(SentencePieceTokenizer.file_name):
+        return vocabulary, {}
+    json_path, cleaning = _vocabulary_in_json(os.path.join(folder, TOKENIZER_JSON))
+    return vocabulary or json_path, cleaning
+
+
+def _first_that_exists(paths: Iterable[str]) -> str:
+    """The first path that leads to a file; "" if none does."""
+    return next(filter(files.exists, paths), "")
+
+
+def _read_if_there(path: str) -> dict[str, Any]:
+    """The content of a JSON file; an empty one if the file is missing."""
+    return files.read_json(path) if files.exists(path) else {}
 
 
 def _finds_special_tokens(own_section: Mapping[str, Any] | None) -> bool:
@@ -232,51 +308,62 @@ def _cleaning_that_counts(
     return {"do_lower_case": True, **settings}
 
 
-def _check_special_tokens(values: Mapping[str, Any], path: str) -> None:
+def _check_special_tokens(settings: Mapping[str, Any], path: str) -> None:
     """Checks that the special tokens have the names that a vocabulary has here."""
     for name, expected in _SPECIAL_TOKENS.items():
-        value = values.get(name)
-        token = value.get("content") if isinstance(value, dict) else value
+        entry = settings.get(name)
+        token = entry.get("content") if isinstance(entry, dict) else entry
         if token is not None and token not in expected:
             names = " or ".join(expected)
-            raise UserError(f"{path}: {name} is {shortened(value)}, expected {names}")
+            raise UserError(f"{path}: {name} is {shortened(entry)}, expected {names}")
 
 
-def _check_words(values: Mapping[str, Any], path: str) -> None:
+def _check_words(settings: Mapping[str, Any], path: str) -> None:
     """Checks that a file does not name a tokenizer of Japanese, which finds words in another way."""
-    known = {"word_tokenizer_type": "basic", "subword_tokenizer_type": "wordpiece"}
-    others = [name for name, value in known.items() if values.get(name, value) != value]
-    others += ["tokenizer_class"] * (values.get("tokenizer_class") == "BertJapaneseTokenizer")
-    for name in others:
-        raise UserError(f"{path}: {name} is {shortened(values[name])}; expected a BertTokenizer")
+    of_bert = {"word_tokenizer_type": "basic", "subword_tokenizer_type": "wordpiece"}
+    of_japanese = [name for name, kind in of_bert.items() if settings.get(name, kind) != kind]
+    if settings.get("tokenizer_class") == "BertJapaneseTokenizer":
+        of_japanese.append("tokenizer_class")
+    if of_japanese:
+        name = of_japanese[0]
+        raise UserError(f"{path}: {name} is {shortened(settings[name])}; expected a BertTokenizer")
 
 
 def _vocabulary_in_json(path: str) -> tuple[str, dict[str, Any]]:
     """The path of a `tokenizer.json` with a WordPiece vocabulary, and how it cleans text; "" if there is none."""
-    values = files.read_json(path) if files.exists(path) else {}
-    if not added_tokens.content_of_json(values, path):
+    content = _read_if_there(path)
+    if not added_tokens.content_of_json(content, path):
         return "", {}
-    names = {
-        "do_lower_case": "lowercase",
-        "strip_accents": "strip_accents",
-        "tokenize_chinese_chars": "handle_chinese_chars",
+    normalizer = content["normalizer"]
+    cleaning = {
+        "do_lower_case": normalizer.get("lowercase"),
+        "strip_accents": normalizer.get("strip_accents"),
+        "tokenize_chinese_chars": normalizer.get("handle_chinese_chars"),
     }
-    return path, {name: values["normalizer"].get(own) for name, own in names.items()}
+    return path, cleaning
 
 
-def _class_of(architecture: Any, own: Mapping, path: str, prefix: str) -> str:
-    """Name of our class for an architecture; if there are several, the folder's section `albert_tf` decides."""
-    ours = {name: cls.hf_architecture for name, cls in heads.MODEL_CLASSES.items()}
-    name = own.get("model_class")
-    if isinstance(name, str) and ours.get(name, "") == architecture:
-        return name
-    names = [name for name, theirs in ours.items() if theirs and theirs == architecture]
-    if not names and architecture not in ("", *_WITHOUT_CLASS):
-        known = ", ".join([*dict.fromkeys(filter(None, ours.values())), *_WITHOUT_CLASS])
+def _class_of(architecture: Any, our_section: Mapping, path: str, prefix: str) -> str:
+    """Name of our class for an architecture; if there are several, the folder's section `albert_tf` decides.
+
+    `prefix` begins the names of classes in the file at `path`, "Bert" or "Albert"; in `architecture` it is "Albert".
+    """
+    architectures = {name: cls.hf_architecture for name, cls in heads.MODEL_CLASSES.items()}
+    named = our_section.get("model_class")
+    if isinstance(named, str) and architectures.get(named, "") == architecture:
+        return named
+
+    for name, theirs in architectures.items():
+        if theirs and theirs == architecture:
+            return name
+
+    if architecture not in ("", *_WITHOUT_CLASS):
+        with_class = dict.fromkeys(theirs for theirs in architectures.values() if theirs)
+        expected = ", ".join([*with_class, *_WITHOUT_CLASS])
         hint = "to read only its encoder, write AlbertModel there"
-        message = f"architectures is {shortened(architecture)}, expected {known}; {hint}"
+        message = f"architectures is {shortened(architecture)}, expected {expected}; {hint}"
         raise UserError(f"{path}: {message.replace('Albert', prefix)}")
-    return names[0] if names else heads.AlbertForPreTraining.__name__
+    return heads.AlbertForPreTraining.__name__
 
 
 # --- Tensors of files ---
@@ -289,12 +376,17 @@ def read_tensors(folder: str) -> tuple[dict[str, np.ndarray], str]:
     DataParallel puts before all of them.
     """
     candidates = [name + end for name in WEIGHT_FILES for end in ("", _INDEX)]
-    path = next(filter(files.exists, (os.path.join(folder, name) for name in candidates)), "")
+    path = _first_that_exists(os.path.join(folder, name) for name in candidates)
     if not path:
         raise UserError(f"{folder}: expected one of {', '.join(WEIGHT_FILES)}, found none")
+
     tensors: dict[str, np.ndarray] = {}
     for part in _parts(path):
-        tensors |= (torch_file.read if part.endswith(".bin") else _read_file)(part)
+        if part.endswith(".bin"):
+            tensors |= torch_file.read(part)
+        else:
+            tensors |= _read_safetensors(part)
+
     if all(name.startswith(_PARALLEL) for name in tensors):
         tensors = {name.removeprefix(_PARALLEL): tensor for name, tensor in tensors.items()}
     return tensors, path
@@ -304,11 +396,13 @@ def _parts(path: str) -> list[str]:
     """The files with a model's tensors: the file itself, or those that an index names."""
     if not path.endswith(_INDEX):
         return [path]
-    names = files.read_json(path).get("weight_map")
-    names = sorted(set(names.values())) if _is_table_of_texts(names) else []
+
+    file_of_tensor = files.read_json(path).get("weight_map")
+    names = sorted(set(file_of_tensor.values())) if _is_table_of_texts(file_of_tensor) else []
     # Any other name could be that of any file of the machine.
     if not names or not all(re.fullmatch(r"[\w.-]+\.(safetensors|bin)", name) for name in names):
         raise UserError(f"{path}: expected the names of files by those of tensors in weight_map")
+
     parts = [os.path.join(os.path.dirname(path), name) for name in names]
     for part in parts:
         if not files.exists(part):
@@ -316,31 +410,33 @@ def _parts(path: str) -> list[str]:
     return parts
 
 
-def _is_table_of_texts(value: Any) -> bool:
-    return isinstance(value, dict) and all(isinstance(name, str) for name in value.values())
+def _is_table_of_texts(content: Any) -> bool:
+    return isinstance(content, dict) and all(isinstance(text, str) for text in content.values())
 
 
-def _read_file(path: str) -> dict[str, np.ndarray]:
+def _read_safetensors(path: str) -> dict[str, np.ndarray]:
+    """The floating-point tensors of a file; not by safetensors.numpy, which does not support bfloat16."""
     try:
         tensors = safetensors.deserialize(files.read_bytes(path))
     except safetensors.SafetensorError as error:
         raise UserError(f"{path}: damaged safetensors file ({first_line(error)})") from None
-    # Not safetensors.numpy, which does not support bfloat16.
+
     arrays = {}
     while tensors:  # frees each tensor after its conversion
         name, tensor = tensors.pop()
         dtype = tensor["dtype"]
+        shape = tensor["shape"]
         if dtype not in _FLOATS:
             if name.endswith(_BUFFERS):
                 continue
             raise UserError(f"{path}: {name} is of type {dtype}, expected floating-point numbers")
-        values = np.frombuffer(tensor["data"], _FLOATS[dtype])
+
+        numbers = np.frombuffer(tensor["data"], _FLOATS[dtype])
         try:
-            values = values.reshape(tensor["shape"])
+            arrays[name] = numbers.reshape(shape)
         except (ValueError, OverflowError):  # no values, or too many dimensions for NumPy
-            reason = f"{name} has the shape {shortened(tensor['shape'])}"
+            reason = f"{name} has the shape {shortened(shape)}"
             raise UserError(f"{path}: damaged safetensors file ({reason})") from None
-        arrays[name] = values
     return arrays
 
 
@@ -351,12 +447,9 @@ def _in_full(tensors: Mapping[str, np.ndarray], path: str) -> dict[str, np.ndarr
     """The tensors under the names of the current `AlbertForPreTraining`, without duplicates and buffers."""
     renamed = {}
     for name, tensor in tensors.items():
-        if name.startswith(("embeddings.", "encoder.", "pooler.")):  # a saved AlbertModel
-            name = f"albert.{name}"
-        if "LayerNorm" in name or "layer_norm" in name:
-            name = name.replace(".gamma", ".weight").replace(".beta", ".bias")
         if not name.endswith(_BUFFERS):
-            renamed[name] = tensor
+            renamed[_current_name(name)] = tensor
+
     _drop_copy(renamed, "predictions.decoder.weight", _WORD_TABLE, path)
     if "predictions.bias" not in renamed and "predictions.decoder.bias" in renamed:
         renamed["predictions.bias"] = renamed["predictions.decoder.bias"]
@@ -364,8 +457,21 @@ def _in_full(tensors: Mapping[str, np.ndarray], path: str) -> dict[str, np.ndarr
     return renamed
 
 
+def _current_name(name: str) -> str:
+    """Example: "embeddings.LayerNorm.gamma" -> "albert.embeddings.LayerNorm.weight"."""
+    if name.startswith(("embeddings.", "encoder.", "pooler.")):  # a saved AlbertModel
+        name = f"albert.{name}"
+    if "LayerNorm" in name or "layer_norm" in name:
+        name = name.replace(".gamma", ".weight").replace(".beta", ".bias")
+    return name
+
+
 def _drop_copy(tensors: dict[str, np.ndarray], copy: str, name: str, path: str) -> None:
-    if copy in tensors and not np.array_equal(tensors.pop(copy), tensors.get(name, np.array(None))):
+    """Removes a tensor that repeats another one, whose `name` stays."""
+    if copy not in tensors:
+        return
+    repeated = tensors.pop(copy)
+    if name not in tensors or not np.array_equal(repeated, tensors[name]):
         raise UserError(f"{path}: {copy} differs from {name}; here they are the same variable")
 
 
@@ -375,15 +481,19 @@ def _released_arrays(
     """Float32 arrays under the released names; a tensor without a released name keeps its own."""
     released = _released_names(config)
     if model_class == heads.AlbertForPreTraining.__name__:
-        released = {name: own for name, own in released.items() if own not in _HEAD_NAMES}
+        released = {theirs: ours for theirs, ours in released.items() if ours not in _HEAD_NAMES}
+
     arrays: dict[str, np.ndarray] = {}
     for hf_name, tensor in tensors.items():
         if hf_name.startswith("albert.") and hf_name not in released:
             sizes = f"the sizes in {CONFIG}"
             raise UserError(f"{path}: {hf_name} does not belong to an ALBERT of {sizes}")
         name = released.get(hf_name, hf_name).removeprefix(_OWN_PREFIX)
+
         array = tensor.astype(np.float32, copy=False)
-        array = array.T if name.endswith("/kernel") and hf_name in released else array
+        if name.endswith("/kernel") and hf_name in released:
+            array = array.T
+
         if name in arrays and not np.array_equal(arrays[name], array):
             reason = f"differs from that of another layer, which shares it by albert_tf in {CONFIG}"
             raise UserError(f"{path}: {hf_name} {reason}; remove that section")
@@ -406,22 +516,27 @@ def write(
     further: Mapping[str, bytes] | None = None,
 ) -> None:
     """Writes a model's configuration, tensors, tokenizer and description, and further files, given by their paths."""
-    of_tokenizer = tokenizer and (tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id)
-    length = (tokenizer and tokenizer.max_length) or model.config.max_position_embeddings
-    contents = tokenizer_files.vocabulary_files(tokenizer, length)
-    contents = contents or tokenizer_files.files_without_vocabulary(cleaning)
+    longest = (tokenizer and tokenizer.max_length) or model.config.max_position_embeddings
+    contents = tokenizer_files.vocabulary_files(tokenizer, longest)
+    if not contents:
+        contents = tokenizer_files.files_without_vocabulary(cleaning)
+
     left_out = left_out_of(model, untrained)
     # Projection and further modules are in folders of their own (`sentence_transformers.py`).
     prefixes = (heads.AlbertForEmbedding.head_prefix, heads.AlbertForEmbedding.modules_prefix)
     elsewhere = {name for name in model.named_variables() if name.startswith(prefixes)}
     tensors = _their_tensors(model, left_out | elsewhere)
+
     finds_special_tokens = tokenizer is not None and tokenizer.rules.finds_special_tokens
     config = _their_config(model, task, sorted(left_out), finds_special_tokens=finds_special_tokens)
     if bert.is_bert(model.config):
-        tensors, config = bert.to_bert(tensors), bert.without_albert_sizes(config)
+        tensors = bert.to_bert(tensors)
+        config = bert.without_albert_sizes(config)
+    config["pad_token_id"] = tokenizer.pad_id if tokenizer else 0
+    config["bos_token_id"] = tokenizer.cls_id if tokenizer else 2
+    config["eos_token_id"] = tokenizer.sep_id if tokenizer else 3
+
     contents[WEIGHTS] = safetensors.numpy.save(tensors, metadata={"format": "pt"})
-    names = ("pad_token_id", "bos_token_id", "eos_token_id")
-    config |= zip(names, of_tokenizer or (0, 2, 3), strict=True)
     contents[CONFIG] = json.dumps(config, indent=2).encode() + b"\n"
     contents |= further or {}
     files.write_files(folder, {**contents, model_card.FILE: card.encode()})
@@ -429,14 +544,19 @@ def write(
 
 def left_out_of(model: ModelWithHead, untrained: Collection[str]) -> set[str]:
     """The variables that are not written; without a pooler there, ours is not used."""
-    return {*untrained, *(POOLER if model.hf_architecture in _NO_POOLER else ())}
+    if model.hf_architecture in _NO_POOLER:
+        return {*untrained, *POOLER}
+    return set(untrained)
 
 
 def _their_tensors(model: ModelWithHead, left_out: Collection[str]) -> dict[str, np.ndarray]:
     """The variables under the names and in the layout of the Hugging Face class."""
-    config, variables = model.config, model.named_variables()
+    config = model.config
+    variables = model.named_variables()
     variables = {name: value for name, value in variables.items() if name not in left_out}
-    tensors, written = {}, set()
+
+    tensors = {}
+    written = set()
     for hf_name, name in _released_names(config).items():
         if name in variables:
             array = variables[name].numpy()
@@ -444,6 +564,8 @@ def _their_tensors(model: ModelWithHead, left_out: Collection[str]) -> dict[str,
             written.add(name)
     for name in variables.keys() - written:
         tensors[_OWN_PREFIX + name] = variables[name].numpy()
+
+    # Their class always has the projection from E to D; ours has none if both are equal.
     if config.embedding_size == config.hidden_size:
         tensors[f"{_PROJECTION}.weight"] = np.eye(config.hidden_size, dtype=np.float32)
         tensors[f"{_PROJECTION}.bias"] = np.zeros([config.hidden_size], np.float32)
@@ -458,40 +580,58 @@ def _their_config(
     finds_special_tokens: bool,
 ) -> dict[str, Any]:
     """The configuration of the Hugging Face class, with a section `albert_tf` for our own settings."""
-    config, architecture = model.config, model.hf_architecture
+    config = model.config
+    architecture = model.hf_architecture
     if isinstance(model, heads.AlbertForEmbedding):  # read as such only with its modules
         architecture = "AlbertModel"
-    values = {
+
+    our_section: dict[str, Any] = {
+        "share_parameters": config.share_parameters,
+        "num_hidden_groups": config.num_hidden_groups,
+        "model_class": type(model).__name__,
+    }
+    if task:
+        our_section["task"] = dict(task)
+    if left_out:
+        our_section["left_out"] = left_out
+    if finds_special_tokens:
+        our_section[FINDS_SPECIAL_TOKENS] = True
+
+    their_activations = ACTIVATIONS[config.hidden_act].transformers
+    settings = {
         **config.to_dict(),
         "architectures": [architecture] if architecture else [],
         "model_type": "albert",
         "dtype": "float32",
-        "hidden_act": (ACTIVATIONS[config.hidden_act].transformers or (config.hidden_act,))[0],
+        "hidden_act": their_activations[0] if their_activations else config.hidden_act,
         "num_hidden_groups": 1 + max(_their_groups(config)),
-        OWN_SECTION: {
-            "share_parameters": config.share_parameters,
-            "num_hidden_groups": config.num_hidden_groups,
-            "model_class": type(model).__name__,
-            **({"task": dict(task)} if task else {}),
-            **({"left_out": left_out} if left_out else {}),
-            **({FINDS_SPECIAL_TOKENS: True} if finds_special_tokens else {}),
-        },
+        OWN_SECTION: our_section,
     }
+
     dropped = ["share_parameters", "torch_dtype", "problem_type"]
-    has_two = len(values.get("id2label") or {}) == 2
-    if isinstance(model, heads.AlbertForPreTraining | heads.AlbertForSpan) and not has_two:
+    has_two_labels = len(settings.get("id2label") or {}) == 2
+    has_head_of_two = isinstance(model, heads.AlbertForPreTraining | heads.AlbertForSpan)
+    if has_head_of_two and not has_two_labels:
         # transformers would derive the size of the sentence-order or span head from the number of labels.
         dropped += ["id2label", "label2id"]
-    values = {key: value for key, value in values.items() if key not in dropped}
+    settings = {name: value for name, value in settings.items() if name not in dropped}
+
     if isinstance(model, heads.AlbertForSequenceClassification):
+        settings |= _kind_of_scores(config, settings)
+    return settings
+
+
+def _kind_of_scores(config: AlbertConfig, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What tells pipelines and `CrossEncoder` which function they apply to a classifier's outputs."""
+    if config.is_multi_label:
+        return {"problem_type": MULTI_LABEL}
+
+    is_regression = len(config.labels) == 1
+    kind: dict[str, Any] = {}
+    if not config.score_is_probability:
         # Without problem_type, pipelines apply a sigmoid to the output of a regression.
-        values["problem_type"] = MULTI_LABEL
-        if not config.is_multi_label:
-            is_one = len(config.labels) == 1
-            values["problem_type"] = "regression" if is_one else "single_label_classification"
-            identity = VECTOR_ACTIVATIONS["identity"].torch
-            if is_one:  # otherwise CrossEncoder of sentence-transformers applies one, too
-                values.setdefault("sentence_transformers", {"activation_fn": identity})
-            if config.score_is_probability:
-                values.pop("problem_type")
-    return values
+        kind["problem_type"] = "regression" if is_regression else "single_label_classification"
+    if is_regression and "sentence_transformers" not in settings:
+        # Without it, CrossEncoder of sentence-transformers applies a sigmoid, too.
+        kind["sentence_transformers"] = {"activation_fn": VECTOR_ACTIVATIONS["identity"].torch}
+    return kind
