@@ -12,7 +12,7 @@ and a list of tags.
 import dataclasses
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from albert_tf.core.errors import UserError
 from albert_tf.data.tables import as_list, chosen, has_lists, listed, read_lines, read_table
@@ -23,14 +23,11 @@ from albert_tf.tasks.tagging.tag_forms import TagForm
 
 _DOCUMENT = "-DOCSTART-"
 _BLANKS = " \t\r\v\f"
-# Of columns, in small letters.
+# Usual names of columns, in small letters.
 _NAMES_OF_WORDS = frozenset(("word", "words", "token", "tokens", "form", "text"))
-_NAMES_OF_TAGS = frozenset(
-    (
-        *("tag", "tags", "label", "labels", "ner", "ner_tag", "ner_tags", "entity", "entities"),
-        *("pos", "pos_tag", "pos_tags", "upos", "xpos", "chunk"),
-    )
-)
+_NAMES_OF_ENTITIES = ("label", "labels", "ner", "ner_tag", "ner_tags", "entity", "entities")
+_NAMES_OF_SYNTAX = ("pos", "pos_tag", "pos_tags", "upos", "xpos", "chunk")
+_NAMES_OF_TAGS = frozenset(("tag", "tags") + _NAMES_OF_ENTITIES + _NAMES_OF_SYNTAX)
 # A line for several words, or for a word that is not there.
 _PART_OF_CONLLU = re.compile(r"[0-9]+[-.][0-9]+")
 
@@ -68,14 +65,14 @@ class TaggedFile:
     def labelled(self, labels: Sequence[str]) -> list[Sentence]:
         """The sentences with the indices of their tags."""
         indices = label_indices(labels)
-        found = []
+        sentences = []
         for sentence, tags in zip(self.sentences, self.tags or (), strict=True):
             numbers = [
                 int(parse_value(tag, indices, f"{self.path}: {sentence.place(word)}"))
                 for word, tag in enumerate(tags)
             ]
-            found.append(dataclasses.replace(sentence, tags=tuple(numbers)))
-        return found
+            sentences.append(dataclasses.replace(sentence, tags=tuple(numbers)))
+        return sentences
 
 
 def read_tagged(
@@ -97,15 +94,21 @@ def read_tagged(
         BMEWO, in any form of `tag_forms`.
     """
     source = f"--{flag}={path}"
-    columns = [token_column, *([tag_column] if need_tags else [])]
+    columns = [token_column, tag_column] if need_tags else [token_column]
     if has_lists(path):
         groups = list(_rows_of_lists(path, source, columns, keeps_empty=flag == "predict_file"))
     else:
         groups = list(_groups(path, source, columns, (token_column, tag_column), scheme))
-    every_tag = {tag for _, _, tags in groups for tag in tags}
-    form = (tag_forms.form_of(every_tag) if scheme == PREFIXED else None) or tag_forms.USUAL
+
+    different_tags = {tag for _, _, tags in groups for tag in tags}
+    form = tag_forms.USUAL
+    if scheme == PREFIXED:
+        form = tag_forms.form_of(different_tags) or tag_forms.USUAL
+
     # In a file of bare types that has no O, o means the same.
-    outside = entities.OUTSIDE if entities.OUTSIDE in every_tag else entities.OUTSIDE.lower()
+    has_outside = entities.OUTSIDE in different_tags
+    outside = entities.OUTSIDE if has_outside else entities.OUTSIDE.lower()
+
     sentences: list[Sentence] = []
     all_tags: list[tuple[str, ...]] = []
     for row, words, tags in groups:
@@ -113,23 +116,40 @@ def read_tagged(
         for index, (word, tag) in enumerate(itertools.zip_longest(words, tags)):
             _check_word(word, tag, scheme, form, f"{path}: {sentence.place(index)}")
         sentences.append(sentence)
+
         if scheme == PREFIXED:
-            tags = list(map(form.read, tags))
+            tags = entities.to_iob2([form.read(tag) for tag in tags])
         elif scheme == BARE:
-            tags = [entities.OUTSIDE if tag == outside else tag for tag in tags]
-            tags = [tag if entities.is_tag(tag) else f"I-{tag}" for tag in tags]
-        all_tags.append(tuple(tags if scheme == WORDS else entities.to_iob2(tags)))
+            tags = entities.to_iob2([_tag_of_bare_type(tag, outside) for tag in tags])
+        all_tags.append(tuple(tags))
+
+    _check_has_words(sentences, source)
+    if need_tags and _are_outside(all_tags):
+        raise UserError(f"{source}: every tag is O; name the column of the tags with --tag_column")
+    if form != tag_forms.USUAL:
+        print(f"{source}: tags are written as {form.name}, and answers will be, too", flush=True)
+    tags_of_file = tuple(all_tags) if need_tags else None
+    return TaggedFile(path, tuple(sentences), tags_of_file, scheme, form)
+
+
+def _check_has_words(sentences: Sequence[Sentence], source: str) -> None:
     num_empty = sum(not sentence.words for sentence in sentences)
     if num_empty == len(sentences):
         raise UserError(f"{source}: contains no words")
     if num_empty:
         print(f"{source}: {num_empty:,} of {len(sentences):,} rows have no words", flush=True)
-    if need_tags and not any(tag != entities.OUTSIDE for tags in all_tags for tag in tags):
-        raise UserError(f"{source}: every tag is O; name the column of the tags with --tag_column")
-    if form != tag_forms.USUAL:
-        print(f"{source}: tags are written as {form.name}, and answers will be, too", flush=True)
-    known_tags = tuple(all_tags) if need_tags else None
-    return TaggedFile(path, tuple(sentences), known_tags, scheme, form)
+
+
+def _are_outside(tags_of_sentences: Iterable[Sequence[str]]) -> bool:
+    """Whether no word is in an entity."""
+    return all(tag == entities.OUTSIDE for tags in tags_of_sentences for tag in tags)
+
+
+def _tag_of_bare_type(type: str, outside: str) -> str:
+    """The tag of a word in a file of bare types: LOC -> I-LOC; `outside` -> O; a tag with a letter stays."""
+    if type == outside:
+        return entities.OUTSIDE
+    return type if entities.is_tag(type) else f"I-{type}"
 
 
 def _check_word(word: str, tag: str | None, scheme: str, form: TagForm, place: str) -> None:
@@ -156,14 +176,22 @@ def _rows_of_lists(
     frame = read_table(path, source=source, empty_rows=keeps_empty)
     names = [frame.columns[_position(column, frame.columns, path)] for column in columns]
     for row, cells in zip(frame.index, chosen(frame, names, source), strict=True):
-        given = ([] if keeps_empty and not cell else cell for cell in cells)  # a missing list
-        found = [as_list(cell, f"{path}: {row}") for cell in given]
-        lists = [cell for cell in found if isinstance(cell, list)]
-        if len(lists) < len(columns) or len(set(map(len, lists))) > 1:
+        lists = []
+        for cell in cells:
+            is_missing = keeps_empty and not cell
+            words_or_tags = [] if is_missing else as_list(cell, f"{path}: {row}")
+            if isinstance(words_or_tags, list):
+                lists.append(words_or_tags)
+
+        has_all_lists = len(lists) == len(columns)
+        if not has_all_lists or len({len(words_or_tags) for words_or_tags in lists}) > 1:
             expected = f"lists of the same length in {' and '.join(map(repr, names))}"
             raise UserError(f"{path}: {row}: expected {expected} (--token_column, --tag_column)")
-        if lists[0] or keeps_empty:
-            yield row, tuple(lists[0]), lists[1] if len(lists) > 1 else []
+
+        words = lists[0]
+        tags = lists[1] if len(lists) > 1 else []
+        if words or keeps_empty:
+            yield row, tuple(words), tags
 
 
 def _groups(
