@@ -1,6 +1,8 @@
-"""The models in the repository: one compares texts, one fills masks."""
+"""The models in the repository: two compare texts, one fills masks."""
 
 import re
+
+import pytest
 
 from albert_tf import load_predictor
 from tests.helpers import ROOT
@@ -8,8 +10,9 @@ from tests.helpers import ROOT
 TEXTS = ["Someone performs music.", "A man is playing a guitar on stage.", "Stocks fell today."]
 
 
-def test_texts_about_the_same_thing_are_closer_than_others():
-    first, second, other = load_predictor(str(ROOT / "models" / "albert-minilm-l6")).embed(TEXTS)
+@pytest.mark.parametrize("name", ["albert-minilm-l6", "albert-minilm-l6-long"])
+def test_texts_about_the_same_thing_are_closer_than_others(name):
+    first, second, other = load_predictor(str(ROOT / "models" / name)).embed(TEXTS)
     assert first @ second > first @ other + 0.2
 
 

@@ -3,7 +3,7 @@
 import json
 import pathlib
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from lab import tables
 from lab.experiments import verdicts
@@ -96,6 +96,24 @@ def verdict_table(content: Mapping) -> list[str]:
     return tables.table("claim | by | verdict | difference", sorted(rows, key=lambda row: row[0]))
 
 
+def trial_table(trials: Sequence[Mapping]) -> list[str]:
+    """A row for each trial of equal tokens, in the order in which they were made."""
+    rows = [
+        (
+            trial["name"],
+            f"{trial['parameters'] / 1e6:.1f} M",
+            f"{trial['error']:.3f}",
+            f"{trial['cosine']:.3f}",
+            f"{trial['stsb_dev']:.1f}",
+            f"{trial['stsb_test']:.1f}",
+            f"{trial['seconds']:.1f}",
+        )
+        for trial in trials
+    ]
+    head = "trial | parameters | error, last layer | cosine of vectors | STS-B dev | STS-B test"
+    return tables.table(f"{head} | seconds", rows)
+
+
 def draw(content: Mapping) -> None:
     """Score against parameters, and error against E."""
     scores, errors = values_of(content, "stsb_dev"), values_of(content, "error")
@@ -127,7 +145,12 @@ def draw(content: Mapping) -> None:
 def main() -> None:
     """Replaces the tables of docs/results/fold.md, and draws."""
     content = json.loads((RESULTS / "data" / "fold_sizes.json").read_text())
-    parts = {"sizes": size_table(content), "claims": verdict_table(content)}
+    trials = json.loads((RESULTS / "data" / "fold_trials.json").read_text())["trials"]
+    parts = {
+        "sizes": size_table(content),
+        "claims": verdict_table(content),
+        "trials": trial_table(trials),
+    }
     replace_parts(str(RESULTS / "fold.md"), parts)
     draw(content)
 
