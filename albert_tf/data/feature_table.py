@@ -47,19 +47,25 @@ class FeatureTable:
 
         Sequences are int32 [B, L], or [B, C, L] of several, with `input_mask` (1 = a token); columns [B, values].
         """
+        # [B] -> [B * C], the sequences of the examples: [2, 0] of 3 choices each -> [6, 7, 8, 0, 1, 2].
         rows = (np.asarray(examples)[:, None] * self.choices + np.arange(self.choices)).ravel()
-        starts, ends = self.row_splits[rows], self.row_splits[rows + 1]
+        starts = self.row_splits[rows]
+        ends = self.row_splits[rows + 1]
+
+        # [B * C] -> [B * C, L], where each token is in the table: a sequence of 2 that starts at 7 -> [7, 8, 0, 0].
         positions = starts[:, None] + np.arange(length)
         is_token = positions < ends[:, None]
+        positions_or_0 = np.where(is_token, positions, 0)
+
         shape = (-1, length) if self.choices == 1 else (-1, self.choices, length)
-        taken = np.where(is_token, positions, 0)
         features = {"input_mask": is_token.astype(np.int32).reshape(shape)}
         for name in names:
             if name in self.columns:
                 features[name] = self.columns[name][examples]
             else:
-                values = np.where(is_token, self.sequences[name][taken], PADDING.get(name, 0))
-                features[name] = values.astype(np.int32).reshape(shape)
+                tokens = self.sequences[name][positions_or_0]
+                padded = np.where(is_token, tokens, PADDING.get(name, 0))
+                features[name] = padded.astype(np.int32).reshape(shape)
         return features
 
     def packed_batch(
@@ -72,25 +78,45 @@ class FeatureTable:
         """
         from albert_tf.data.pretraining_examples import pack
 
+        # Which examples share a row. An example for all steps: B = 4 examples of 3, 6, 2 and 4 tokens, L = 6, S = 2
+        # -> order [1, 3, 2, 0] and examples_per_row [1, 2, 1].
         sizes = self.row_splits[examples + 1] - self.row_splits[examples]
-        order, per_row = pack(sizes, length, most)
+        order, examples_per_row = pack(sizes, length, most)
+        num_filled_rows = len(examples_per_row)
+
+        # [B], in that order, the row of each example [0, 1, 1, 2] and its place there [0, 0, 1, 0].
+        row = np.repeat(np.arange(num_filled_rows), examples_per_row)
+        place = np.concatenate([np.arange(number) for number in examples_per_row])
+
+        # [B], where each example begins: [0, 6, 10, 12] in all rows joined -> [0, 0, 4, 0] in its own row.
+        sizes_in_order = sizes[order]
+        starts = np.cumsum(sizes_in_order) - sizes_in_order
+        starts_of_rows = np.repeat(starts[place == 0], examples_per_row)
+        first_positions = starts - starts_of_rows
+
+        # [15], for each token of the batch: its example in that order [0, ..., 3], and its position there.
         padded = self.batch(examples[order], int(sizes.max()), names)
         example, position = np.nonzero(padded["input_mask"])
-        row = np.repeat(np.arange(len(per_row)), per_row)
-        place = np.concatenate([*map(np.arange, per_row)])
-        first = np.cumsum(sizes[order]) - sizes[order]
-        first -= np.repeat(first[place == 0], per_row)
-        num_rows = len(per_row) + -len(per_row) % max(1, len(examples) // 16)
         tokens = {"example_numbers": place[example] + 1, "position_ids": position}
         for name in padded.keys() - self.columns.keys():
             tokens[name] = padded[name][example, position]
+
+        # [15] -> [R, L]: example_numbers are [1 1 1 1 1 1], [1 1 1 1 2 2] and [1 1 1 0 0 0].
+        step = max(1, len(examples) // 16)
+        num_empty_rows = -num_filled_rows % step
+        num_rows = num_filled_rows + num_empty_rows
         features = {name: self.columns[name][examples] for name in names if name in self.columns}
         for name, values in tokens.items():
             features[name] = np.full((num_rows, length), PADDING.get(name, 0), np.int32)
-            features[name][row[example], first[example] + position] = values
+            features[name][row[example], first_positions[example] + position] = values
+
+        # [B] -> [R, S]: [0 0], [0 4] and [0 0].
         features["first_positions"] = np.zeros((num_rows, most), np.int32)
-        features["first_positions"][row, place] = first
-        features["example_places"] = (row * most + place)[np.argsort(order)].astype(np.int32)
+        features["first_positions"][row, place] = first_positions
+
+        # [B], row * S + place, back in the order of `examples`: [0, 2, 3, 4] -> [4, 0, 3, 2].
+        examples_order = np.argsort(order)
+        features["example_places"] = (row * most + place)[examples_order].astype(np.int32)
         return features
 
     @classmethod
@@ -105,25 +131,29 @@ class FeatureTable:
 
         Example: ({"input_ids": [[2, 7, 3], [2, 3]]}, {"label_ids": [1, 0]}) has 2 examples and 5 tokens.
         """
-        flat = {name: _joined(rows) for name, rows in sequences.items()}
-        fixed = {name: _as_column(values) for name, values in columns.items()}
-        uncut = {name: np.array(row, np.int64) for name, row in (uncut_lengths or {}).items()}
-        lengths = list(map(len, next(iter(sequences.values()))))
-        return cls(_row_splits(lengths), flat, fixed, choices, uncut)
+        rows_of_any_name = next(iter(sequences.values()))
+        lengths = [len(row) for row in rows_of_any_name]
+        uncut_lengths = uncut_lengths or {}
+        return cls(
+            _row_splits(lengths),
+            {name: _joined(rows) for name, rows in sequences.items()},
+            {name: _as_column(values) for name, values in columns.items()},
+            choices,
+            {name: np.array(numbers, np.int64) for name, numbers in uncut_lengths.items()},
+        )
 
     @classmethod
     def concatenate(cls, tables: Sequence["FeatureTable"]) -> "FeatureTable":
         """One table made of several, at least one, which must have the same names."""
         first = tables[0]
         lengths = np.concatenate([np.diff(table.row_splits) for table in tables])
-        sequences, columns, uncut_lengths = (
-            {
-                name: np.concatenate([getattr(table, kind)[name] for table in tables])
-                for name in getattr(first, kind)
-            }
-            for kind in ("sequences", "columns", "uncut_lengths")
+        return cls(
+            _row_splits(lengths),
+            _concatenated([table.sequences for table in tables]),
+            _concatenated([table.columns for table in tables]),
+            first.choices,
+            _concatenated([table.uncut_lengths for table in tables]),
         )
-        return cls(_row_splits(lengths), sequences, columns, first.choices, uncut_lengths)
 
     def sha256(self) -> str:
         """Hexadecimal hash of the contents; it does not depend on the version of NumPy."""
@@ -135,7 +165,13 @@ class FeatureTable:
         return digest.hexdigest()
 
 
+def _concatenated(parts: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """The arrays of each name, which every part has, joined along their first dimension."""
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
 def _row_splits(lengths: Sequence[int] | np.ndarray) -> np.ndarray:
+    """Where each row begins, and the end: the lengths [3, 2] -> [0, 3, 5], int64."""
     return np.concatenate([[0], np.cumsum(np.asarray(lengths, np.int64))])
 
 
@@ -147,8 +183,10 @@ def _joined(rows: Sequence[Sequence[int]]) -> np.ndarray:
 
 
 def _as_column(values: Sequence) -> np.ndarray:
+    """Numbers of each example, float32 or int32 [examples, values]; one number makes a column of one value."""
     array = np.asarray(values)
-    array = array.astype(np.float32 if array.dtype.kind == "f" and array.size else np.int32)
+    has_floats = array.dtype.kind == "f" and array.size > 0
+    array = array.astype(np.float32 if has_floats else np.int32)
     return array if array.ndim == 2 else array.reshape(len(array), 1)
 
 
@@ -180,11 +218,17 @@ def training_batches(
     for epoch in itertools.count():
         rng = np.random.default_rng([seed, epoch])
         waiting = np.concatenate([remaining, rng.permutation(len(lengths))])
-        whole = len(waiting) // batch_size * batch_size
-        chosen, remaining = waiting[:whole], waiting[whole:]
-        chosen = _long_to_short(chosen, bucket) if by_length else chosen
-        batches = _cut(chosen, bucket, buckets, batch_size)
-        yield from (batches[index] for index in rng.permutation(len(batches)))
+
+        # 10 examples in batches of 4: 8 in this epoch, 2 remain for the next.
+        num_in_batches = len(waiting) // batch_size * batch_size
+        in_batches = waiting[:num_in_batches]
+        remaining = waiting[num_in_batches:]
+
+        if by_length:
+            in_batches = _long_to_short(in_batches, bucket)
+        batches = _cut(in_batches, bucket, buckets, batch_size)
+        for index in rng.permutation(len(batches)):
+            yield batches[index]
 
 
 def evaluation_batches(lengths: np.ndarray, buckets: Sequence[int], batch_size: int) -> list[Batch]:
@@ -204,9 +248,11 @@ def _cut(
     examples: np.ndarray, bucket: np.ndarray, buckets: Sequence[int], batch_size: int
 ) -> list[Batch]:
     """Cuts examples into batches; the longest example's bucket gives a batch's length."""
-    rows = examples.reshape(-1, batch_size)
-    longest = np.where(rows < 0, 0, bucket[rows]).max(axis=1)
-    return [Batch(row, buckets[index]) for row, index in zip(rows, longest, strict=True)]
+    # [8] -> [2, 4]
+    batches = examples.reshape(-1, batch_size)
+    # [2, 4] -> [2]; the index -1 of padding counts as the shortest bucket.
+    longest = np.where(batches < 0, 0, bucket[batches]).max(axis=1)
+    return [Batch(batch, buckets[index]) for batch, index in zip(batches, longest, strict=True)]
 
 
 def lengths_to_pad_to(lengths: Iterable[int], max_length: int, num_buckets: int) -> tuple[int, ...]:
@@ -215,9 +261,12 @@ def lengths_to_pad_to(lengths: Iterable[int], max_length: int, num_buckets: int)
     The longest chosen length fits the longest example; `max_length` is for longer examples of other data. A single
     bucket pads everything to `max_length`. Example: ([3, 5, 9, 12, 30, 31], 64, 2) -> (16, 32, 64)
     """
+    # Rounded up: [3, 5, 9, 12, 30, 31] -> [8, 8, 16, 16, 32, 32].
     rounded = -(-np.fromiter(lengths, np.int64) // 8) * 8
     if num_buckets == 1 or not rounded.size:
         return (max_length,)
+
+    # [8, 16, 32], each for 2 examples -> [16, 32].
     bounds, counts = np.unique(np.minimum(rounded, max_length), return_counts=True)
     chosen = bounds[_bounds_of_least_padding(bounds, counts, num_buckets)].tolist()
     return (*(length for length in chosen if length < max_length), max_length)
