@@ -26,10 +26,10 @@ from albert_tf.formats.weights import POOLER
 from albert_tf.model import heads
 from albert_tf.model.encoder import Dense, Initializers, fold_seed, prefixed
 from albert_tf.model.heads import ModelWithHead
+from albert_tf.tasks.distillation import random_masks
 from albert_tf.tasks.distillation.settings import DistillationConfig, DistillationRunConfig
 from albert_tf.tasks.text_report import TokenCounts, cut_line
 from albert_tf.text.tokenizer import Tokenizer
-from albert_tf.training import random_masks
 from albert_tf.training.losses import Ratio, accuracy, cross_entropy
 from albert_tf.training.task import Features, Files, Outputs, Predictions, Task
 
