@@ -355,7 +355,7 @@ _WITH_PAPER = ("nsp", "sop", "speedup")
 
 def draw(measured, folder: str) -> str | None:
     """Draws the plot of an experiment, a `report.Measured`; returns its path, None if there is nothing to draw."""
-    kinds = {"dots": _dots, "curves": _curves, "layers": _layers, "depths": _depths}
+    kinds = {"dots": _dots, "curves": _curves, "layers": _layers}
     kind = measured.experiment.plot
     if not kind or not (figure := kinds[kind](measured)):
         return None
@@ -444,25 +444,6 @@ def _layers(measured):
         axes.set(xlabel="layer", title=heading, ylim=(0, None))
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     panels[1].legend(loc="lower left")  # where the curves are far above 0
-    return figure
-
-
-def _depths(measured):
-    """Draws SST-2 against layers, a line for each group of rows: a row's group is its name up to the comma."""
-    groups: dict[str, list[tuple[int, float]]] = {}
-    for row, results in measured.rows.items():
-        if scores := measured.means(row, "sst2"):
-            depth = results[0]["declared"]["model"]["num_hidden_layers"]
-            point = (depth, statistics.fmean(scores.values()))
-            groups.setdefault(row.partition(",")[0], []).append(point)
-    if not groups:
-        return None
-    figure, ((axes,),) = new_figure(1, width=4.5, height=3.6)
-    for color, (name, line) in zip(cycle(COLORS), groups.items(), strict=False):
-        axes.plot(*zip(*sorted(line), strict=True), "o-", ms=4, color=color, label=name)
-    axes.set(xlabel="layers", ylabel="SST-2, accuracy, %", title="score by depth")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.legend()
     return figure
 
 

@@ -14,6 +14,7 @@ from absl import flags, logging
 
 from albert_tf.core import files, original_flags
 from albert_tf.core.errors import SIGNAL_STATUS, Interrupted, UserError
+from albert_tf.core.removed_settings import REMOVED
 from albert_tf.core.settings import Settings, value_type
 
 # TensorFlow reads this when it is imported, and then uses tf_keras as its Keras.
@@ -180,7 +181,7 @@ def _help_of(field: dataclasses.Field) -> list[str]:
 
 
 def _explained(error: flags.Error, values: flags.FlagValues) -> str:
-    """The message of a wrong command line; for a flag of the original or of other libraries, what replaces it."""
+    """The message of a wrong command line; for a flag of the original, of others or of the past, what replaces it."""
     if not isinstance(error, flags.UnrecognizedFlagError):
         return str(error).removeprefix("ERROR:: ")
     name = error.flagname
@@ -188,6 +189,8 @@ def _explained(error: flags.Error, values: flags.FlagValues) -> str:
     meant = key if key in values else original_flags.MEANT.get(key, "")
     if meant.partition("=")[0] in values:
         advice = f"--{meant} is meant"
+    elif key in REMOVED:
+        advice = REMOVED[key].advice
     else:
         advice = next(filter(None, map(original_flags.REPLACEMENTS.get, (name, key))), "")
     return f"--{name} is no flag of this program; {advice}" if advice else str(error)

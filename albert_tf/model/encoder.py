@@ -362,15 +362,6 @@ class AlbertEncoder(SavableModel):
         """The pooled output, [..., D] float32, of the vectors of first tokens."""
         return tf.cast(self.pooler(first_vectors), tf.float32)
 
-    def of_layers(self, all_layers, indices_K: tf.Tensor, take: Callable) -> list[tf.Tensor]:
-        """What `take` selects from the outputs of the layers with these indices, which may be drawn in the graph.
-
-        It selects from every layer, so that shapes are static; therefore, it should select few positions.
-        """
-        blocks = self.config.inner_group_num
-        taken = tf.stack([take(hidden_BLD) for hidden_BLD in all_layers[blocks - 1 :: blocks]])
-        return tf.unstack(tf.gather(taken, indices_K))
-
     def block_functions(self, *, plain: bool) -> list[Callable]:
         """The functions of all pairs of attention and feed-forward, in order; if all is shared, one pair many times.
 

@@ -3,8 +3,6 @@
 Shape legend: `encoder.py`.
 """
 
-import functools
-
 import tensorflow as tf
 import tf_keras
 
@@ -17,7 +15,6 @@ from albert_tf.model.encoder import (
     LayerNorm,
     SavableModel,
     dropout,
-    first_vectors,
     fold_seed,
     linear,
     prefixed,
@@ -148,37 +145,20 @@ class AlbertForPreTraining(ModelWithHead):
         """Outputs of the encoder, and the logits of both heads.
 
         Args:
-          inputs: see `AlbertEncoder.call`; optional `masked_lm_positions` int [B, P] for masked-LM logits, and with
-            them `other_layers` int [K], the indices of layers whose outputs go through the heads, too.
+          inputs: see `AlbertEncoder.call`; optional `masked_lm_positions` int [B, P] for masked-LM logits.
 
         Returns:
           The encoder's dictionary and `sentence_order_logits` [B, 2] (0 in order, 1 swapped) and, if positions were
-          given, `masked_lm_logits` [B, P, V]; float32. `other_layers` is a list of the logits of these layers.
+          given, `masked_lm_logits` [B, P, V]; float32.
         """
         outputs = dict(self.encoder(inputs, training=training, seed=seed))
-
-        def masked(hidden_BLD):
-            return tf.gather(hidden_BLD, inputs["masked_lm_positions"], batch_dims=1)
-
         if "masked_lm_positions" in inputs:
-            outputs["masked_lm_logits"] = self._masked_lm_logits(masked(outputs["sequence_output"]))
+            positions_BP = inputs["masked_lm_positions"]
+            masked_BPD = tf.gather(outputs["sequence_output"], positions_BP, batch_dims=1)
+            word_embeddings_VE = self.encoder.embeddings.word_embeddings
+            outputs["masked_lm_logits"] = self.masked_lm_head(masked_BPD, word_embeddings_VE)
         outputs["sentence_order_logits"] = self.sentence_order_head(outputs["pooled_output"])
-        if (indices_K := inputs.get("other_layers")) is not None:
-            chosen = outputs["all_layers"], indices_K
-            masked_KBPD = self.encoder.of_layers(*chosen, masked)
-            firsts = self.encoder.of_layers(*chosen, lambda hidden: first_vectors(hidden, inputs))
-            pooled = map(self.encoder.pooled, firsts)
-            outputs["other_layers"] = [
-                {
-                    "masked_lm_logits": self._masked_lm_logits(masked_BPD),
-                    "sentence_order_logits": self.sentence_order_head(pooled_BD),
-                }
-                for masked_BPD, pooled_BD in zip(masked_KBPD, pooled, strict=True)
-            ]
         return outputs
-
-    def _masked_lm_logits(self, masked_BPD):
-        return self.masked_lm_head(masked_BPD, self.encoder.embeddings.word_embeddings)
 
     def _head_layers(self):
         return {
@@ -195,11 +175,9 @@ class AlbertForSequenceClassification(ModelWithHead):
 
     def call(self, inputs, training=False, seed=None):
         """`logits` [B, C] float32; arguments: see `AlbertForPreTraining.call`."""
-        return _outputs_of_layers(self, inputs, training, seed)
-
-    def answer(self, pooled, seed=None):
-        """The outputs for the pooled outputs [B, D] of any layer."""
-        return {"logits": self.head(pooled, seed=seed)}
+        seed = training_seed(training, seed)
+        pooled_BD = _pooled_outputs(self.encoder, inputs, training, seed)
+        return {"logits": self.head(pooled_BD, seed=fold_seed(seed, _HEAD_SITE))}
 
 
 class AlbertForTokenClassification(ModelWithHead):
@@ -230,11 +208,10 @@ class AlbertForMultipleChoice(ModelWithHead):
 
     def call(self, inputs, training=False, seed=None):
         """`logits` [B, C] float32; arguments: see `AlbertForPreTraining.call`, but all inputs are [B, C, L]."""
-        return _outputs_of_layers(self, inputs, training, seed)
-
-    def answer(self, pooled_BCD, seed=None):
-        """The outputs for the pooled outputs of any layer."""
-        return {"logits": self.head(pooled_BCD, seed=seed)[:, :, 0]}
+        seed = training_seed(training, seed)
+        pooled_BCD = _pooled_outputs(self.encoder, inputs, training, seed)
+        logits_BC1 = self.head(pooled_BCD, seed=fold_seed(seed, _HEAD_SITE))
+        return {"logits": logits_BC1[:, :, 0]}
 
 
 class AlbertForSpan(ModelWithHead):
@@ -445,32 +422,24 @@ _HEAD_SITE = 1_000_000
 _LENGTHS_ARE_MULTIPLES_OF = 32  # so that a CPU compiles its kernels for few shapes
 
 
-def _outputs_of_layers(model, inputs, training: bool, seed):
-    """`model.answer` for [B, L], [B, C, L] or packed rows: example i is at `example_places`[i], row * S + place."""
-    seed, encoder, ids = training_seed(training, seed), model.encoder, inputs["input_ids"]
-    places_B, flat = inputs.get("example_places"), dict(inputs)
-    if places_B is None:
-        shape = [
-            tf.shape(ids)[axis] if size is None else size for axis, size in enumerate(ids.shape)
-        ]
-        names = ("input_ids", "input_mask", "segment_ids")
-        flat = {name: tf.reshape(inputs[name], [-1, shape[-1]]) for name in names if name in inputs}
-    outputs = encoder(flat, training=training, seed=seed)
+def _pooled_outputs(encoder: AlbertEncoder, inputs, training: bool, seed) -> tf.Tensor:
+    """The pooled output of every example: [B, D] for inputs [B, L], [B, C, D] for inputs [B, C, L].
 
-    def answer(pooled):
-        width = pooled.shape[-1]
-        if places_B is None:
-            pooled = tf.reshape(pooled, [*shape[:-1], width])
-        else:
-            pooled = tf.gather(tf.reshape(pooled, [-1, width]), places_B)
-        return model.answer(pooled, seed=fold_seed(seed, _HEAD_SITE))
-
-    answers = answer(outputs["pooled_output"])
-    if (indices_K := inputs.get("other_layers")) is not None:
-        take = functools.partial(first_vectors, inputs=flat)
-        firsts = encoder.of_layers(outputs["all_layers"], indices_K, take)
-        answers["other_layers"] = [answer(encoder.pooled(first)) for first in firsts]
-    return answers
+    In packed rows with S examples, example i is at `example_places`[i], row * S + its place in the row.
+    """
+    ids = inputs["input_ids"]
+    places_B = inputs.get("example_places")
+    if places_B is not None:
+        pooled_BSD = encoder(inputs, training=training, seed=seed)["pooled_output"]
+        return tf.gather(tf.reshape(pooled_BSD, [-1, pooled_BSD.shape[-1]]), places_B)
+    # Static sizes where they are known, so that the output has them, too.
+    shape = [tf.shape(ids)[axis] if size is None else size for axis, size in enumerate(ids.shape)]
+    names = ("input_ids", "input_mask", "segment_ids")
+    # [B, C, L] -> [B * C, L]
+    flat = {name: tf.reshape(inputs[name], [-1, shape[-1]]) for name in names if name in inputs}
+    pooled = encoder(flat, training=training, seed=seed)["pooled_output"]
+    # [B * C, D] -> [B, C, D]
+    return tf.reshape(pooled, [*shape[:-1], pooled.shape[-1]])
 
 
 def _masked(logits, mask):

@@ -72,13 +72,8 @@ class FineTuningTask(Task):
         self._read()
         self.model_config = self._resolve_config()
         self.tokenizer.max_length = self.model_config.max_position_embeddings
-        # Weights in proportion to the number of the layer, as in PABEE (arXiv 2006.04152).
-        last = self.model_config.num_hidden_layers
-        self._numbers = config.layers_with_losses(last)
         self._teacher_weights = self._read_teacher() if run.do_train else None
         self._teacher: Any = None
-        total = sum(self._numbers) + last
-        self.layer_weights = [number / total for number in self._numbers]
         self._make_data()
 
     def _read(self) -> None:
@@ -331,12 +326,6 @@ class FineTuningTask(Task):
         saves = run.save_checkpoints_steps or every
         run = dataclasses.replace(run, eval_every_steps=every, save_checkpoints_steps=saves)
         return run, optimizer
-
-    def step_inputs(self, seed: tf.Tensor) -> Mapping[str, tf.Tensor]:
-        """With --depth_losses, the indices of these layers."""
-        if not self.layer_weights:
-            return {}
-        return {"other_layers": tf.constant(self._numbers, tf.int32) - 1}
 
     def loss_counts(self, features: Features) -> Mapping[str, tf.Tensor]:
         """The number of examples."""

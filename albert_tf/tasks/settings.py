@@ -318,10 +318,6 @@ class FineTuningConfig(ModelChoice, TextSettings):
         needed = {"train": "do_train", "eval": "do_eval", "predict": "do_predict"}
         return [split for split, flag in needed.items() if given[flag]]
 
-    def layers_with_losses(self, num_hidden_layers: int) -> list[int]:
-        """The numbers, from 1 on, of the layers besides the last whose outputs have losses."""
-        return []
-
     def check_predictions_file(self, run: FineTuningRunConfig) -> None:
         """Checks that the name of --predictions_file is that of a table."""
         if run.predictions_file and not run.do_predict:
@@ -357,30 +353,3 @@ class TaughtConfig(FineTuningConfig):
         minimum=0.1,
         maximum=100,
     )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class OneAnswerConfig(TaughtConfig):
-    """Settings of tasks with one answer for each example, which the head can give after any layer."""
-
-    depth_losses: str = setting(
-        "",
-        "Layers whose outputs go through the head in training, besides the last: `all`, or numbers separated by commas."
-        " A layer's weight in the loss is in proportion to its number. Such a model can be used with fewer layers.",
-    )
-
-    def __post_init__(self):
-        super().__post_init__()
-        numbers = self.depth_losses.split(",") if self.depth_losses not in ("", "all") else []
-        if not all(number.isascii() and number.isdigit() and int(number) for number in numbers):
-            reason = f"must be all, or numbers of layers such as 2,4; got {self.depth_losses!r}"
-            self.refuse("depth_losses", reason)
-
-    def layers_with_losses(self, num_hidden_layers: int) -> list[int]:
-        if self.depth_losses in ("", "all"):
-            return list(range(1, num_hidden_layers)) if self.depth_losses else []
-        numbers = sorted(set(map(int, self.depth_losses.split(","))))
-        if numbers[-1] >= num_hidden_layers:
-            reason = f"={self.depth_losses} must be below the number of layers, {num_hidden_layers}"
-            self.refuse("depth_losses", reason)
-        return numbers

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from albert_tf.core import files, run_files
 from albert_tf.core.errors import UserError
+from albert_tf.core.removed_settings import REMOVED
 from albert_tf.core.settings import Settings
 from albert_tf.training.settings import RunConfig
 
@@ -51,6 +52,7 @@ class RunFolder:
         self._recorded = recorded if self._is_resumed else {}
         self._eval_data = self._recorded.get(_EVAL_DATA, {})
         if self._is_resumed:
+            self._check_removed_settings()
             self._check_same_run()
 
     def _read_settings(self) -> Mapping:
@@ -62,6 +64,21 @@ class RunFolder:
             reason = f"contains files that do not belong to a run (no {CONFIG_FILE} of a run)"
             raise UserError(f"--output_dir={self.path} {reason}: choose a new or empty folder")
         return recorded
+
+    def _check_removed_settings(self) -> None:
+        """Rejects a resumed training that used a setting that no longer exists; the model itself can still be used."""
+        if not self._config.do_train:
+            return
+        for group in self._values:
+            recorded = self._recorded.get(group, {})
+            for name, removed in REMOVED.items():
+                value = recorded.get(name)
+                if value is not None and value not in removed.defaults:
+                    reason = (
+                        f"contains a run with {name}={value!r}, which this program no longer has"
+                    )
+                    advice = f"give another --output_dir, and --init_checkpoint={self.path}"
+                    raise UserError(f"--output_dir={self.path} {reason}: {advice}")
 
     def _check_same_run(self) -> None:
         """Compares settings and evaluation data with those that an earlier process recorded."""

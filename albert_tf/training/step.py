@@ -68,9 +68,8 @@ class Trainer(orbit.StandardTrainer):
         total = tf.distribute.ReduceOp.SUM
         counts = context.all_reduce(total, dict(self.task.loss_counts(features)))
         seed = tf.stack([tf.constant(self._seed, tf.int32), tf.cast(self.global_step, tf.int32)])
-        shared = dict(self.task.step_inputs(tf.random.experimental.stateless_fold_in(seed, -1)))
         seed = tf.random.experimental.stateless_fold_in(seed, context.replica_id_in_sync_group)
-        gradients, row_square_sums, pairs = self._gradients_of_batch(features, shared, counts, seed)
+        gradients, row_square_sums, pairs = self._gradients_of_batch(features, counts, seed)
         gradients, row_square_sums = context.all_reduce(total, [gradients, row_square_sums])
         if hasattr(self.optimizer, "get_unscaled_gradients"):
             scale = tf.cast(self.optimizer.loss_scale, tf.float32)
@@ -85,14 +84,14 @@ class Trainer(orbit.StandardTrainer):
         pair = tf.where(tf.math.is_finite(norm), tf.stack([norm, 1.0]), tf.zeros([2]))
         return {**pairs, GRADIENT_NORM: pair / context.num_replicas_in_sync}
 
-    def _batch_gradients(self, features, shared, counts, seed):
+    def _batch_gradients(self, features, counts, seed):
         """Gradients by variable; sums of squares of embedding rows, by the variable's index; (sum, count) pairs.
 
         These are sums over the micro-batches of a device's batch.
         """
         size = self._num_micro_batches
         if size == 1:
-            return self._micro_batch_gradients(features, shared, counts, seed)
+            return self._micro_batch_gradients(features, counts, seed)
         split = {name: tf.stack(tf.split(value, size)) for name, value in features.items()}
 
         def micro_batch(index):
@@ -100,15 +99,15 @@ class Trainer(orbit.StandardTrainer):
             return part, tf.random.experimental.stateless_fold_in(seed, index)
 
         if self.task.compares_examples:
-            return self._gradients_by_outputs(features, micro_batch, shared, counts)
+            return self._gradients_by_outputs(features, micro_batch, counts)
 
         def gradients_of(index):
             part, seed_of_part = micro_batch(index)
-            return self._micro_batch_gradients(part, shared, counts, seed_of_part)
+            return self._micro_batch_gradients(part, counts, seed_of_part)
 
         return _sum_over(size, gradients_of)
 
-    def _gradients_by_outputs(self, features, micro_batch, shared, counts):
+    def _gradients_by_outputs(self, features, micro_batch, counts):
         """The same for losses that compare the examples of a batch, in the memory of one micro-batch.
 
         The model computes each micro-batch twice, with the same dropout masks: first its outputs, without a gradient;
@@ -119,7 +118,7 @@ class Trainer(orbit.StandardTrainer):
 
         def outputs_of(index):
             part, seed = micro_batch(index)
-            return dict(self.model({**part, **shared}, training=True, seed=seed))
+            return dict(self.model(part, training=True, seed=seed))
 
         # Micro-batches of 4 examples, whose vectors have 7 values: 2 x [4, 7] -> [8, 7].
         outputs = _joined_over(size, outputs_of)
@@ -148,20 +147,14 @@ class Trainer(orbit.StandardTrainer):
         ratios.update(self.task.metrics(outputs, features))
         return gradients, row_square_sums, _stacked(ratios)
 
-    def _micro_batch_gradients(self, features, shared, counts, seed):
+    def _micro_batch_gradients(self, features, counts, seed):
         """See `_batch_gradients`; of one micro-batch, whose gradients the tape finds in one pass."""
-        # Outside of the tape, and once for the losses of all layers.
+        # Outside of the tape, because a teacher gets no gradient.
         features_and_targets = {**features, **self.task.targets(features)}
         with tf.GradientTape() as tape:
-            outputs = self.model({**features, **shared}, training=True, seed=seed)
+            outputs = self.model(features, training=True, seed=seed)
             ratios = dict(self.task.losses(outputs, features_and_targets))
-            loss = self._loss(ratios, counts)
-            if weights := self.task.layer_weights:
-                loss *= 1.0 - sum(weights)
-                for weight, of_layer in zip(weights, outputs["other_layers"], strict=True):
-                    ratios_of_layer = self.task.losses(of_layer, features_and_targets)
-                    loss += weight * self._loss(ratios_of_layer, counts)
-            loss = self._scaled(loss)
+            loss = self._scaled(self._loss(ratios, counts))
         gradients, row_square_sums = _dense(
             tape.gradient(loss, self._variables, unconnected_gradients=_ZERO)
         )

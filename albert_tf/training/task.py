@@ -40,10 +40,8 @@ class Task(abc.ABC):
     loss_epsilons: Mapping[str, float] = {}  # added to the counts that losses are divided by
     # Names inside the run's folder that `predictions_file` may have had in earlier uses of the run.
     older_predictions: Sequence[str] = ()
-    # Weights of the losses of `other_layers` (`step_inputs`); the last layer has the rest to 1.
-    layer_weights: Sequence[float] = ()
     # Whether the losses compare the examples of a batch. With several micro-batches, they then get the outputs of the
-    # whole batch: tensors [B, ...] under the same names as for each micro-batch, without `other_layers` and `targets`.
+    # whole batch: tensors [B, ...] under the same names as for each micro-batch, without `targets`.
     compares_examples: bool = False
 
     def data_files(self) -> Mapping[str, Mapping[str, str]]:
@@ -70,13 +68,6 @@ class Task(abc.ABC):
     @abc.abstractmethod
     def build_model(self, *, dtype: str, recompute_activations: bool, seed: int):
         """A new model; it has the values of the initial checkpoint if there is one."""
-
-    def step_inputs(self, seed: tf.Tensor) -> Mapping[str, tf.Tensor]:
-        """More inputs of the model in training, which all devices and micro-batches of a step share.
-
-        If they make the model return `other_layers`, a list of further outputs, the task's losses of each are added.
-        """
-        return {}
 
     def targets(self, features: Features) -> Features:
         """More features for the losses in training, such as a teacher's outputs; they are computed once in a step.

@@ -89,9 +89,6 @@ class Row(_Declared):
     steps_factor: Positive = 1  # multiplies the scale's number of steps, or its seconds
     text: str = "standard"  # one of the scale's texts
     warm_start_from: str = ""  # the row with fewer layers whose trained model initializes this one
-    cut_of: str = (
-        ""  # the row whose models, also fine-tuned ones, are cut to this row's depth; no own model
-    )
     same_shape: str = ""  # the BERT row with the same depth and width
     measures: tuple[Measure, ...] = ()  # instead of the experiment's
     paper: dict[ColumnName, str | int | float] = {}  # its numbers; a pair such as F1/EM is a string
@@ -139,7 +136,7 @@ class Experiment(_Declared):
     initial_tasks: dict[Task, Task] = {}  # task -> the one whose fine-tuned model initializes it
     columns: tuple[ColumnName, ...] = ()
     speed_reference: str = ""  # the row whose speed is 1
-    plot: Literal["", "dots", "curves", "layers", "depths"] = ""
+    plot: Literal["", "dots", "curves", "layers"] = ""
     claims: tuple[Claim, ...] = ()
     note: str = ""  # explains the table to readers
 
@@ -160,9 +157,9 @@ class Experiment(_Declared):
 
     def with_sources(self, row: Row) -> list[Row]:
         """A row, and all rows that it is made from."""
-        names = row.warm_start_from, row.cut_of
-        sources = map(self.row, filter(None, names))
-        return [row, *(each for source in sources for each in self.with_sources(source))]
+        if not row.warm_start_from:
+            return [row]
+        return [row, *self.with_sources(self.row(row.warm_start_from))]
 
 
 class Scale(_Declared):
@@ -310,13 +307,11 @@ def _check_experiment(experiment: Experiment) -> None:
         _check_settings(experiment.fine_tuning, fine_tuning_classes(task), where)
     references = [experiment.speed_reference, *(row.same_shape for row in experiment.rows)]
     _check_known(filter(None, references), names, "speed_reference and same_shape")
-    models = [row.name for row in experiment.rows if not row.cut_of]
     for row in experiment.rows:
         where = f"row {row.name!r}"
-        above = [each for each in models if names.index(each) < names.index(row.name)]
+        above = names[: names.index(row.name)]
         _check_known([row.base], MODEL_SIZES, f"{where}: base")
         _check_known(filter(None, [row.warm_start_from]), above, f"{where}: warm_start_from")
-        _check_known(filter(None, [row.cut_of]), above, f"{where}: cut_of")
         for task in experiment.tasks if row.fine_tuning else ():
             _check_settings(row.fine_tuning, fine_tuning_classes(task), f"{where}: fine_tuning")
         _check_settings(row.model, (AlbertConfig,), f"{where}: model")

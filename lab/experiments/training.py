@@ -53,24 +53,18 @@ def without_device_settings(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Trained:
-    """The pretraining of a row and seed, finished or not; `folder` has all runs of this model.
-
-    A row that is cut from another one has the `source` of its models.
-    """
+    """The pretraining of a row and seed, finished or not; `folder` has all runs of this model."""
 
     def __init__(self, workspace: Workspace, experiment: Experiment, row: Row, seed: int):
-        def other(name: str) -> "Trained":
-            return Trained(workspace, experiment, experiment.row(name), seed)
-
         self.workspace, self.experiment, self.row, self.seed = workspace, experiment, row, seed
         self.model_config = workspace.scale.model_config(row)
-        self.shallower = other(row.warm_start_from) if row.warm_start_from else None
-        self.source = other(row.cut_of) if row.cut_of else None
+        self.shallower: Trained | None = None
+        if row.warm_start_from:
+            shallower = experiment.row(row.warm_start_from)
+            self.shallower = Trained(workspace, experiment, shallower, seed)
         self.values = self._values()
         self.folder = workspace.path("runs", key_of(self.declared()), f"seed-{seed}")
         self.run_folder = os.path.join(self.folder, "pretraining")
-        if self.source:
-            self.run_folder = self.source.run_folder
 
     def _values(self) -> dict[str, Any]:
         """The run's settings from scale and row; for a budget in seconds, `num_train_steps` is 0."""
@@ -93,8 +87,6 @@ class Trained:
             "training": without_device_settings(self.values),
             "warm start": self.shallower.declared() if self.shallower else {},
         }
-        if self.source:
-            declared["cut of"] = self.source.declared()
         if self.row.fine_tuning:
             declared["fine-tuning"] = self.row.fine_tuning
         if self.experiment.budget == "seconds":
@@ -103,8 +95,6 @@ class Trained:
 
     def train(self) -> dict[str, Any]:
         """Trains the model, or completes its training; returns `results`."""
-        if self.source:
-            return self.source.train()
         with locked(self.folder):
             if not os.path.exists(os.path.join(self.run_folder, RESULTS_FILE)):
                 if self.shallower:
@@ -252,22 +242,13 @@ def fine_tune(trained: Trained, task: str) -> dict[str, Any] | None:
     path = os.path.join(folder, RESULTS_FILE)
     with locked(folder + ".lock"):
         if not os.path.exists(path):
-            own = {**data, "output_dir": folder, "init_checkpoint": _start(trained, initial)}
-            _run(trained, task, own | (_cut(trained, task) if trained.source else {}))
+            start = _start(trained, initial)
+            _run(trained, task, {**data, "output_dir": folder, "init_checkpoint": start})
     return {
         **task_results(files.read_json(path)),
         **({"initial_task": initial} if initial else {}),
         "settings": os.path.basename(folder),
     }
-
-
-def _cut(trained: Trained, task: str) -> dict[str, Any]:
-    """Settings that evaluate the fine-tuned model of a row's source, with the row's number of layers."""
-    assert trained.source
-    fine_tune(trained.source, task)
-    depth = trained.model_config.num_hidden_layers
-    source = {"init_checkpoint": best_run(trained.source, task), "num_hidden_layers": depth}
-    return {"do_train": False, "num_runs": 1, **source}
 
 
 def _start(trained: Trained, initial: str) -> str:

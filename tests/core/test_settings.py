@@ -79,6 +79,10 @@ def test_a_field_without_a_flag_has_its_default():
         (["--kind=c"], "--kind"),
         (["--widht=3"], "Did you mean: width"),
         (["--train_step=3"], "--train_step is no flag of this program; --num_train_steps replaces"),
+        (
+            ["--depth_losses=all"],
+            "--depth_losses is no flag of this program; losses of other layers",
+        ),
         (["--name"], "--name"),
         (["stray"], "'stray' is not a flag; write --name=value"),
     ],

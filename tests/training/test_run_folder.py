@@ -90,3 +90,19 @@ def test_a_setting_that_is_newer_than_a_run_had_its_default(run):
     with pytest.raises(UserError, match="contains a run with num_warmup_steps=3125, not 7"):
         open_folder(path, num_warmup_steps=7)
     open_folder(path)
+
+
+@pytest.mark.parametrize("unused", ["", 0.0])
+def test_a_run_that_did_not_use_a_removed_setting_is_resumed(run, unused):
+    path = run(lambda recorded: recorded["optimizer"].update(depth_losses=unused))
+    open_folder(path)
+    assert "depth_losses" not in json.loads((path / "config.json").read_text())["optimizer"]
+
+
+@pytest.mark.parametrize("used", ["all", "1,3", 0.3])
+def test_a_run_that_used_a_removed_setting_is_evaluated_but_not_resumed(run, used):
+    path = run(lambda recorded: recorded["optimizer"].update(depth_losses=used))
+    message = f"contains a run with depth_losses={used!r}, which this program no longer has: give"
+    with pytest.raises(UserError, match=message):
+        open_folder(path)
+    open_folder(path, do_train=False)

@@ -6,11 +6,11 @@ import os
 from albert_tf.core.settings import setting
 from albert_tf.tasks.classification.glue import GLUE_TASKS, OWN_TASK, GlueTask, find_task, task_key
 from albert_tf.tasks.metrics import METRICS, names_for
-from albert_tf.tasks.settings import FineTuningRunConfig, OneAnswerConfig, files_setting
+from albert_tf.tasks.settings import FineTuningRunConfig, TaughtConfig, files_setting
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ClassifierConfig(OneAnswerConfig):
+class ClassifierConfig(TaughtConfig):
     """A GLUE task, or a classification or regression task of the user's own."""
 
     task_name: str = setting(

@@ -39,14 +39,6 @@ class PretrainingConfig(ModelChoice):
         10000, "Examples shuffled together; 1 reads them in order.", minimum=1, maximum=10_000_000
     )
 
-    depth_losses: float = setting(
-        0.0,
-        "Weight in the loss of another layer, drawn in each step, whose output goes through the same heads; the last"
-        " layer has the rest. Such a model can be used with fewer layers.",
-        minimum=0,
-        maximum=0.9,
-    )
-
     def check_with(self, others: Mapping[type[Settings], Any]) -> None:
         """Checks that the flags name the records that training and evaluation need."""
         run = others[RunConfig]

@@ -47,10 +47,6 @@ class PretrainingTask(Task):
         self.config = config
         self._find_records(run)
         self.model_config = self._resolve_model_config(run)
-        if config.depth_losses:
-            self.layer_weights = (config.depth_losses,)
-            if self.model_config.num_hidden_layers == 1:
-                config.refuse("depth_losses", "needs a model with more than one layer")
 
     def _find_records(self, run: RunConfig) -> None:
         config = self.config
@@ -150,14 +146,6 @@ class PretrainingTask(Task):
             print(report.describe(self._init_weights.source), flush=True)
             self._init_weights = None
         return model
-
-    def step_inputs(self, seed: tf.Tensor) -> Mapping[str, tf.Tensor]:
-        """With --depth_losses, the index of the other layer, int32 [1], with equal probability any but the last."""
-        if not self.layer_weights:
-            return {}
-        last = self.model_config.num_hidden_layers - 1
-        draw = tf.random.stateless_uniform([1], seed, maxval=last, dtype=tf.int32)
-        return {"other_layers": draw}
 
     def loss_counts(self, features: Features) -> Mapping[str, tf.Tensor]:
         """Number of masked tokens and of examples."""

@@ -3,11 +3,11 @@
 import dataclasses
 
 from albert_tf.core.settings import changed, setting
-from albert_tf.tasks.settings import FineTuningConfig, OneAnswerConfig, files_setting
+from albert_tf.tasks.settings import FineTuningConfig, TaughtConfig, files_setting
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RaceConfig(OneAnswerConfig):
+class RaceConfig(TaughtConfig):
     """RACE: reading comprehension with four options; or data in its layout with other numbers of options."""
 
     data_dir: str = files_setting(

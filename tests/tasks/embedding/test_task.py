@@ -169,7 +169,7 @@ def test_gradients_of_micro_batches_are_those_of_the_loss_of_the_whole_batch(
         model.cuts_padding = False
         compute = tf.function(compute, jit_compile=True, autograph=False)
     with contextlib.nullcontext() if is_compiled else eagerly():
-        gradients, _, pairs = compute(features, {}, counts, seed)
+        gradients, _, pairs = compute(features, counts, seed)
 
     with tf.GradientTape() as tape:
         vectors = []
