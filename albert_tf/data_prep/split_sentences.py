@@ -1,7 +1,8 @@
-"""Splits plain text, WikiExtractor pages, or the objects of JSON lines or of a JSON array into sentences.
+"""Splits plain text, WikiExtractor pages and JSON files into sentences.
 
     albert-tf data split_sentences --input_file='wiki/*/wiki_*' --output_file=corpus.txt
 
+A JSON file has an object for each document: one per line, or all of them in an array.
 Documents are read one after the other, split by worker processes, and written in the order of the input, with
 one sentence per line and a blank line between documents. `sentences.py` splits; what is not prose is dropped, and the
 summary says how much that was. Licenses of Project Gutenberg are left out.
