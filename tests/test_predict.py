@@ -177,6 +177,14 @@ def test_a_checkpoint_is_used_with_the_settings_of_its_run(finished):
     assert {**expected, "max_answer_length": 6}.items() <= task.items()
 
 
+def test_a_short_sequence_keeps_place_for_the_context(finished):
+    predictor = predictors.load_predictor(finished("squad2.0").folder, max_seq_length=12)
+    assert predictor.task_settings["max_query_length"] == 4  # of 9 that 3 special tokens leave
+    with pytest.warns(UserWarning, match="cut at --max_query_length=4"):
+        [answer] = predictor.predict([{"question": "who " * 9, "context": "anna saw bert ."}])
+    assert answer.keys() >= {"answer", "probability"}
+
+
 def test_predict_warns_once_of_texts_that_are_cut_or_empty(finished):
     predictor = predictors.load_predictor(finished("tsv").folder, max_seq_length=34)
     assert len(predictor.predict(["anna saw bert ."])) == 1  # pytest would raise a warning

@@ -70,6 +70,8 @@ _WITH_ORDINALS = (
     ),
     "tr",
 )
+# Languages in which a Roman ordinal is before its noun, also before a name: "II. Rákóczi Ferenc", not "Karel IV.".
+_WITH_ROMAN_ORDINALS = ("eu", "hu", "tr")
 # Languages that `sentencex` does not know -> one of nearly the same abbreviations.
 _RELATED = {"fo": "da", "lb": "de", "nb": "da", "nn": "da", "no": "da"}
 # Titles and other abbreviations before names, at which `sentencex` ends a sentence.
@@ -77,9 +79,11 @@ _SOUTH_SLAVIC = "sv Sv ul Ul св Св ул Ул"
 _NORWEGIAN = "bl.a Bl.a dvs Dvs f.eks F.eks t.d T.d"
 _DEVANAGARI = "डॉ श्री पं प्रो कु मो स्व"
 _BEFORE_NAMES = {
+    "bg": "Св св",
     "bn": "ডা ড মো",
     "bs": _SOUTH_SLAVIC,
     "da": "bl.a Bl.a",
+    "el": "Αγ αγ",
     "en": "Fig",
     "es": "Av Avda",
     "fi": "tri Tri",
@@ -87,21 +91,25 @@ _BEFORE_NAMES = {
     "hi": _DEVANAGARI,
     "hr": _SOUTH_SLAVIC,
     "hu": "szt Szt özv Özv",
-    "lt": "mėn",
+    "id": "Ir Jl Tgl tgl",
+    "lt": "mėn Akad akad Doc doc Gen gen Gyd gyd Inž inž Pr pr Šv šv",
     "lv": "sv Sv",
+    "mk": f"{_SOUTH_SLAVIC} Инж инж Проф проф",
     "mr": _DEVANAGARI,
     "nb": _NORWEGIAN,
     "ne": _DEVANAGARI,
     "nl": "mevr Mevr",
     "nn": _NORWEGIAN,
     "no": _NORWEGIAN,
-    "pl": "św Św ks Ks al Al abp bp",
+    "pl": "św Św ks Ks al Al abp bp Gen gen Inż inż Kpt kpt Mjr mjr Płk płk",
     "pt": "Av",
     "ro": "Dl dl Sf sf Str str",
+    "ru": "Св св",
     "sl": _SOUTH_SLAVIC,
-    "sr": _SOUTH_SLAVIC,
+    "sr": f"{_SOUTH_SLAVIC} Инж инж Проф проф Inž inž",
     "sv": "kl Kl t.ex T.ex bl.a Bl.a St",
-    "tr": "Av Sn",
+    "tr": "Alb Av Cad Doç Hz Org Öğr Sn Sok Uzm Yrd Yzb",
+    "vi": "BS Bs GS Gs KS Ks LS Ls PGS Pgs TP Tp TS Ts TT Tt TX Tx ThS Ths",
 }
 _TITLES = {language: frozenset(words.split()) for language, words in _BEFORE_NAMES.items()}
 _LAST_WORD = _compiled(r"(?r)(?<![\p{L}\p{M}\p{N}.])(?:[\p{L}\p{M}]+\.)*[\p{L}\p{M}]+(?=\.\Z)")
@@ -113,6 +121,7 @@ _LETTER_AFTER_MARK = _compiled(r"[\p{Ps}\p{Pi}\p{QMark}¿¡]*\p{L}")
 # "iPhone" is written so at the beginning of a sentence, too, and "'s Avonds" begins with a capital.
 _SMALL_BEFORE_CAPITAL = _compiled(r"[^\p{L}\p{N}]*(?:\p{Ll}+\p{Lu}|(?<=['’‘])\p{Ll}\s+\p{Lu})")
 _ORDINAL = _compiled(r"(?r)(?<![\p{L}\p{N}.,:-])\d{1,2}\.\Z")
+_ROMAN_ORDINAL = _compiled(r"(?r)(?<![\p{L}\p{N}.])[IVXLC]+\.\Z")
 _ARABIC_LETTER = _compiled(r"(?r)(?<![\p{L}\p{M}])\p{Arabic}\.\Z")
 _PARTICLE = _compiled(r"[\p{Hiragana}\p{Hangul}]")
 _LONE_SURROGATE = _compiled("[\ud800-\udfff]")  # half a character, not in UTF-8
@@ -238,6 +247,8 @@ def _is_abbreviation(text: str, after: str, language: str) -> bool:
     if _ARABIC_LETTER.search(text):
         return True
     if after.isalpha() and language in _WITH_ORDINALS and _ORDINAL.search(text):
+        return True
+    if after.isalpha() and language in _WITH_ROMAN_ORDINALS and _ROMAN_ORDINAL.search(text):
         return True
     # `sentencex` knows the words with which English sentences begin: "Vitamin C. It" is not "J. Smith".
     if after.isupper() and language != "en" and _INITIAL.search(text):

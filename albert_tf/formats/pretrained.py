@@ -7,6 +7,7 @@ All models are filled from `Weights`; it is an error if an encoder variable has 
 import dataclasses
 import os
 from collections.abc import Collection, Mapping, Sequence
+from numbers import Integral
 from typing import Any, TypeVar, overload
 from weakref import WeakKeyDictionary
 
@@ -16,7 +17,7 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.core import files, run_files
-from albert_tf.core.errors import UserError, first_line
+from albert_tf.core.errors import UserError, first_line, shortened
 from albert_tf.formats import (
     depth,
     description,
@@ -101,8 +102,9 @@ def load_pretrained(
         project wrote it; or a variable of the encoder is missing or has another shape.
     """
     given = [number for number in (num_labels, num_classes) if number is not None]
-    if len(given) > 1 or any(number < 1 for number in given):
-        raise UserError("num_labels, or num_classes, must be at least 1, and only one of them")
+    if len(given) > 1 or any(not isinstance(number, Integral) or number < 1 for number in given):
+        reason = "must be a whole number of at least 1, and only one of them"
+        raise UserError(f"num_labels, or num_classes, {reason}; got {shortened(given)}")
     weights = read_weights(path, num_hidden_layers)
     wanted: Any = model_class
     if not wanted or wanted is AlbertEncoder:

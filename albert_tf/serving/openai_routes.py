@@ -1,4 +1,4 @@
-"""The routes of OpenAI's API, and /v1/rerank in the form of Cohere's, Jina's and Text Embeddings Inference's.
+"""The routes of OpenAI's API, and /v1/rerank in the form of Cohere's and Jina's.
 
 Errors have OpenAI's form (`web.error_response`). Tokens are counted as the model reads them, with [CLS] and [SEP].
 """
@@ -49,8 +49,8 @@ class OpenAIRoutes:
         predictor = self._predictor
         if not isinstance(predictor, Embedder):
             raise ApiError(400, "expected a model that embeds; this one has no vectors")
-        encoding = body.get("encoding_format", "float")
-        if encoding not in ("float", "base64"):
+        encoding = body.get("encoding_format")
+        if encoding not in (None, "float", "base64"):
             raise ApiError(400, "encoding_format must be float or base64", param="encoding_format")
         inputs = self._inputs(predictor, body.get("input"))
         answers = await self._batches.answers(predictor.embedded, inputs)
@@ -118,7 +118,8 @@ class OpenAIRoutes:
     def _check_number(self, items: Any, param: str) -> None:
         most = self._limits.max_instances
         if not isinstance(items, list) or not items:
-            reason = f"{param}: expected a text, or a list of texts; got {shortened(items)}"
+            expected = "a text, or a list of texts" if param == "input" else "a list of texts"
+            reason = f"{param}: expected {expected}; got {shortened(items)}"
             raise ApiError(400, reason, param=param)
         if len(items) > most:
             reason = f"{param}: expected at most {most:,} texts, got {len(items):,}"

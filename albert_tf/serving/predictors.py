@@ -190,4 +190,8 @@ def task_settings_of(weights: Weights, max_seq_length: int | None = None) -> dic
     if length > limit:
         reason = f"is above max_position_embeddings of the model {weights.source}, {limit}"
         raise UserError(f"--max_seq_length={length} {reason}")
+    room = length - 3  # beside [CLS] and two [SEP]
+    if settings.get("max_query_length", 0) >= room:
+        # Such a sequence has no place for a context: the question gets at most half of it.
+        settings["max_query_length"] = room // 2
     return settings

@@ -58,8 +58,8 @@ def test_a_pretrained_encoder_gets_a_new_head(tmp_path, name):
     save_pretrained(model, tmp_path / "mine")
     assert_same_model(model, load_pretrained(tmp_path / "mine"))
     assert model.config.labels == ("LABEL_0", "LABEL_1", "LABEL_2")
-    for wrong in ({name: 0}, {name: -1}, {"num_labels": 2, "num_classes": 2}):
-        with pytest.raises(UserError, match="must be at least 1, and only one of them"):
+    for wrong in ({name: 0}, {name: -1}, {name: "3"}, {"num_labels": 2, "num_classes": 2}):
+        with pytest.raises(UserError, match="whole number of at least 1, and only one of them"):
             load_pretrained(tmp_path / "source", **wrong)
 
 

@@ -194,6 +194,8 @@ def test_embeddings_are_those_of_the_predictor(send, predictor):
     _, answer = send("/v1/embeddings", {"input": texts, "dimensions": 20, "model": "tiny"})
     assert [one["index"] for one in answer["data"]] == [0, 1]
     np.testing.assert_allclose([one["embedding"] for one in answer["data"]], expected, atol=1e-6)
+    _, answer = send("/v1/embeddings", {"input": texts, "encoding_format": None})
+    np.testing.assert_allclose([one["embedding"] for one in answer["data"]], expected, atol=1e-6)
     _, answer = send("/v1/embeddings", {"input": "the cat", "encoding_format": "base64"})
     vector = np.frombuffer(base64.b64decode(answer["data"][0]["embedding"]), "<f4")
     np.testing.assert_allclose(vector, expected[0], atol=1e-6)

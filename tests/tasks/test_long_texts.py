@@ -5,6 +5,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
+from albert_tf.serving.predictors import load_predictor
 from albert_tf.tasks import predictor, sequences
 from albert_tf.tasks.classification.text_pairs import (
     TextExample,
@@ -14,6 +15,7 @@ from albert_tf.tasks.classification.text_pairs import (
 from albert_tf.tasks.race import passages
 from albert_tf.tasks.squad import windows as squad_windows
 from albert_tf.tasks.squad.questions import SquadQuestion
+from albert_tf.tasks.tagging import predictor as tagging_predictor
 from albert_tf.tasks.tagging import windows as tagging_windows
 from albert_tf.tasks.tagging.conll import Sentence
 from albert_tf.text.tokenizer import Tokenizer
@@ -93,3 +95,18 @@ def test_gaps_cannot_multiply_the_length_of_a_request():
         passages.check_filled_length("_ " * 40_000, ["a", "b" * 30])
     passages.check_filled_length("_ " * 30_000, ["a", "b" * 30])
     passages.check_filled_length("one gap _", ["b" * 900_000])
+
+
+def test_a_long_text_is_searched_once_for_all_of_its_entities(finished, monkeypatch):
+    searched = []
+
+    def visible_parts(text, spans):
+        searched.append(text)
+        return trimmed(text, spans)
+
+    trimmed = tagging_predictor.visible_parts
+    monkeypatch.setattr(tagging_predictor, "visible_parts", visible_parts)
+    text = "anna saw bert . " * 30
+    [answer] = load_predictor(finished("tagging").folder).predict([text])
+    assert len(answer["entities"]) > 1
+    assert searched == [text]

@@ -42,7 +42,10 @@ def average_precisions(probabilities: np.ndarray, truths: np.ndarray) -> dict[st
 
 
 def scores(probabilities: np.ndarray, truths: np.ndarray) -> dict[str, float | None]:
-    """Average precisions, `micro_f1` and `macro_f1`."""
+    """Average precisions, `micro_f1` and `macro_f1`; all are None if a probability is not finite."""
+    if not np.all(np.isfinite(probabilities)):
+        names = ("micro_average_precision", "macro_average_precision", "micro_f1", "macro_f1")
+        return dict.fromkeys(names)
     f1 = f1_scores(probabilities >= THRESHOLD, truths)
     return {**average_precisions(probabilities, truths), **f1}
 

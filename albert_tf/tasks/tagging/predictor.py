@@ -11,7 +11,7 @@ from albert_tf.tasks.tagging import tag_forms, windows
 from albert_tf.tasks.tagging.conll import Sentence
 from albert_tf.tasks.tagging.entities import entities_of, of_words
 from albert_tf.tasks.tagging.settings import TAG_FORM, WORDS, TaggingConfig
-from albert_tf.text.visible import visible_parts
+from albert_tf.text.visible import Span, visible_parts
 
 _OF_WINDOWS = ("max_seq_length", "doc_stride", "word_separator")
 
@@ -94,11 +94,13 @@ class TaggingPredictor(Predictor):
         if self.task_settings.get("tag_scheme") == WORDS:
             tags = of_words(tags)
 
+        found = entities_of(tags)
+        ranges = [(words.spans[first][0], words.spans[last][1]) for _, first, last in found]
+
         entities = []
-        for label, first, last in entities_of(tags):
-            first_start, _ = words.spans[first]
-            _, last_end = words.spans[last]
-            start, end = _visible_range(words.text, first_start, last_end)
+        for (label, first, last), (start, end) in zip(
+            found, _visible_ranges(words.text, ranges), strict=True
+        ):
             entity = {
                 "label": label,
                 "text": words.text[start:end],
@@ -129,8 +131,10 @@ def _are_words(tokens: Any) -> bool:
     )
 
 
-def _visible_range(text: str, start: int, end: int) -> tuple[int, int]:
-    """A range of a text without the invisible characters at its ends, unless it has no others."""
-    (visible_range,) = visible_parts(text, [(start, end)])
-    visible_start, visible_end = visible_range
-    return visible_range if visible_start < visible_end else (start, end)
+def _visible_ranges(text: str, ranges: Sequence[Span]) -> list[Span]:
+    """Ranges of a text without the invisible characters at their ends; one without others stays.
+
+    They are found together: a look at the whole text for each of its entities would take quadratic time.
+    """
+    parts = visible_parts(text, ranges)
+    return [part if part[0] < part[1] else whole for part, whole in zip(parts, ranges, strict=True)]

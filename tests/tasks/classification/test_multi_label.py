@@ -30,6 +30,12 @@ def test_without_any_label_the_scores_are_undefined():
     assert set(multi_label.f1_scores(nothing == 0, nothing).values()) == {0.0}
 
 
+def test_scores_of_probabilities_that_are_not_finite_are_undefined():
+    probabilities = np.array([[0.9, np.nan], [0.2, 0.3]])
+    scores = multi_label.scores(probabilities, np.array([[1, 0], [0, 1]]))
+    assert set(scores.values()) == {None}
+
+
 def test_balanced_weights_by_hand():
     labels = np.array([0, 2, 2, 0, 2, 2, 3, 2])
     found = multi_label.balanced_weights(labels[:, None], 5, is_multi_label=False)
