@@ -95,15 +95,7 @@ def parse(
     fields = [field for cls in settings_classes for field in flag_fields(cls)]
     for field in fields:
         _define(field, values)
-    try:
-        words = values(argv)[1:]
-        missing = [name for name in positional if not values[name].present]
-        if len(words) > len(missing):
-            raise UserError(f"{words[len(missing)]!r} is not a flag; write --name=value")
-        for name, word in zip(missing, words, strict=False):
-            values[name].parse(word)
-    except flags.Error as error:
-        raise UserError(_explained(error, values)) from None
+    _read(argv, positional, values)
     given = {field.name for field in fields if values[field.name].present}
     for name, value in (defaults(values.flag_values_dict(), given) if defaults else {}).items():
         if name not in given:
@@ -119,6 +111,21 @@ def parse(
         check_paths(group)
         group.check_with(settings)
     return list(settings.values())
+
+
+def _read(argv: Sequence[str], positional: Sequence[str], values: flags.FlagValues) -> None:
+    """Gives the flags their values of a command line; a wrong word is a UserError."""
+    try:
+        words = values(argv)[1:]
+        missing = [name for name in positional if not values[name].present]
+        if len(words) > len(missing):
+            raise UserError(f"{words[len(missing)]!r} is not a flag; write --name=value")
+        for name, word in zip(missing, words, strict=False):
+            values[name].parse(word)
+    except flags.UnrecognizedFlagError:
+        raise UserError(_about_unknown_flags(argv, values)) from None
+    except (flags.Error, ValueError) as error:  # absl's ValueError is about a value of --noNAME
+        raise UserError(str(error).removeprefix("ERROR:: ")) from None
 
 
 def _define(field: dataclasses.Field, values: flags.FlagValues) -> None:
@@ -180,10 +187,23 @@ def _help_of(field: dataclasses.Field) -> list[str]:
     ]
 
 
-def _explained(error: flags.Error, values: flags.FlagValues) -> str:
-    """The message of a wrong command line; for a flag of the original, of others or of the past, what replaces it."""
-    if not isinstance(error, flags.UnrecognizedFlagError):
-        return str(error).removeprefix("ERROR:: ")
+def _about_unknown_flags(argv: Sequence[str], values: flags.FlagValues) -> str:
+    """The message about a command line with flags that the program does not have; it names all of them."""
+    explanations = []
+    for word in values(argv, known_only=True)[1:]:
+        if not word.startswith("-"):
+            continue
+        try:
+            values([argv[0], word])
+        except flags.UnrecognizedFlagError as error:
+            explanations.append(_explained(error, values))
+        except (flags.Error, ValueError):
+            continue  # a flag of the program, which absl does not read after a word that is no flag
+    return "; and ".join(dict.fromkeys(explanations))
+
+
+def _explained(error: flags.UnrecognizedFlagError, values: flags.FlagValues) -> str:
+    """The message about one unknown flag; for a flag of the original, of others or of the past, what replaces it."""
     name = error.flagname
     key = name.replace("-", "_").removeprefix("no")
     meant = key if key in values else original_flags.MEANT.get(key, "")

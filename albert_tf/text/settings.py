@@ -3,6 +3,8 @@
 import dataclasses
 from typing import Any
 
+from absl import logging
+
 from albert_tf.core.settings import Settings, setting
 
 
@@ -15,7 +17,8 @@ class VocabularySettings(Settings):
     )
     vocab_file: str = setting(
         "",
-        "WordPiece vocabulary (vocab.txt) instead of --spm_model_file; the released Chinese models have one.",
+        "WordPiece vocabulary (vocab.txt) instead of --spm_model_file; the released Chinese models have one. Beside"
+        " --spm_model_file, it is not read, as in the original.",
         input_path=True,
         changes_results=False,
     )
@@ -23,7 +26,13 @@ class VocabularySettings(Settings):
     def __post_init__(self):
         super().__post_init__()
         if self.spm_model_file and self.vocab_file:
-            self.refuse("vocab_file", "contradicts --spm_model_file, which has its own vocabulary")
+            # The commands of the original's README give both, and it reads the SentencePiece model alone.
+            logging.log_first_n(
+                logging.WARNING,
+                "--vocab_file=%s is not read: --spm_model_file has its own vocabulary",
+                1,
+                self.vocab_file,
+            )
 
     @property
     def vocabulary_file(self) -> str:

@@ -9,6 +9,7 @@ import pytest
 from albert_tf.core import flags
 from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings, changed, setting
+from albert_tf.text.settings import VocabularySettings
 from tests.helpers import ROOT, error_of, fine_tuning_settings
 
 
@@ -83,6 +84,7 @@ def test_a_field_without_a_flag_has_its_default():
             ["--depth_losses=all"],
             "--depth_losses is no flag of this program; losses of other layers",
         ),
+        (["--nofast=true"], "--nofast=true does not take an argument"),
         (["--name"], "--name"),
         (["stray"], "'stray' is not a flag; write --name=value"),
     ],
@@ -90,6 +92,29 @@ def test_a_field_without_a_flag_has_its_default():
 )
 def test_a_wrong_command_line_is_one_line(words, message):
     assert message in error_of(parsed, Example, *words)
+
+
+@pytest.mark.parametrize("value", ["=3", " 3"], ids=["equals sign", "blank"])
+def test_all_unknown_flags_are_named_in_one_line(value):
+    words = f"--train_step{value} --count=4 --widht{value} --warmup_step{value} --train_step{value}"
+    line = error_of(parsed, Example, *words.split())
+    parts = line.split("; and ")
+    assert parts[0] == "--train_step is no flag of this program; --num_train_steps replaces it"
+    assert "Did you mean: width" in parts[1]
+    assert parts[2] == "--warmup_step is no flag of this program; --num_warmup_steps replaces it"
+    assert len(parts) == 3
+
+
+def test_a_wordpiece_file_beside_a_sentencepiece_model_is_not_read(tmp_path, caplog):
+    """As in the commands of the original's README, which give both."""
+    model_file = tmp_path / "30k-clean.model"
+    wordpiece_file = tmp_path / "30k-clean.vocab"
+    for path in (model_file, wordpiece_file):
+        path.touch()
+    words = [f"--spm_model_file={model_file}", f"--vocab_file={wordpiece_file}"]
+    assert parsed(VocabularySettings, *words).vocabulary_file == str(model_file)
+    [line] = [record.getMessage() for record in caplog.records]
+    assert line.startswith(f"--vocab_file={wordpiece_file} is not read: ")
 
 
 def test_what_a_flag_needs():
