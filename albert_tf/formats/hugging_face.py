@@ -189,10 +189,22 @@ def _model_settings(path: str) -> dict[str, Any]:
             names = " or ".join(map(repr, expected))
             raise UserError(f"{path}: {name} is {shortened(value)}, expected {names}")
 
+    _check_has_one_score(settings, path)
     if settings.get("model_type") == bert.MODEL_TYPE:
         settings = bert.with_albert_sizes(settings, path)
     check_complete(settings, path)
     return settings
+
+
+def _check_has_one_score(settings: Mapping[str, Any], path: str) -> None:
+    """Checks that a regression has one output; a classifier of several would answer with their softmax."""
+    labels = settings.get("id2label")
+    architectures = settings.get("architectures") or [""]
+    is_classifier = str(architectures[0]).endswith("ForSequenceClassification")
+    is_regression = settings.get("problem_type") == "regression"
+    if is_classifier and is_regression and isinstance(labels, dict) and len(labels) > 1:
+        reason = f"problem_type is 'regression' with {len(labels)} labels, expected one"
+        raise UserError(f"{path}: {reason}: a text has one score here")
 
 
 def _check_has_no_other_head(arrays: Collection[str], architecture: Any, path: str) -> None:

@@ -220,6 +220,14 @@ def test_bfloat16_is_read(tmp_path):
         ({"model_type": "gpt2"}, "model_type is 'gpt2'"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'"),
         ({"vocab_size": 42}, r"word_embeddings has shape \[41, 7\].* wants \[42, 7\]"),
+        (
+            {
+                "architectures": ["AlbertForSequenceClassification"],
+                "problem_type": "regression",
+                "id2label": {"0": "warm", "1": "wet"},
+            },
+            "problem_type is 'regression' with 2 labels, expected one",
+        ),
         ({"num_hidden_groups": 1}, r"albert_layer_groups\.1.* does not belong to an ALBERT"),
     ],
     ids=str,

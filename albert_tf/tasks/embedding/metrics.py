@@ -8,6 +8,7 @@ from scipy.spatial.distance import cdist
 from albert_tf.tasks import metrics
 
 _QUERIES_AT_A_TIME = 256
+_ROUNDING = 1e-6  # of a cosine of float32 vectors
 CUTOFFS = (1, 10, 100)
 
 
@@ -64,6 +65,8 @@ def nearest(
 def correlations(vectors: np.ndarray, scores: np.ndarray) -> dict[str, float | None]:
     """Spearman's and Pearson's correlation of cosines with scores, None if undefined; vectors are [pairs, 2, D]."""
     predicted = cosines(vectors[:, 0], vectors[:, 1])
+    if len(predicted) and np.ptp(predicted) < _ROUNDING:  # as of pairs of equal texts
+        predicted = np.full_like(predicted, predicted[0])
     pairs = {"spearman": metrics.spearman, "pearson": metrics.pearson}
     return {name: correlation(predicted, scores) for name, correlation in pairs.items()}
 

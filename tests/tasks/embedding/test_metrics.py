@@ -12,6 +12,12 @@ def vectors(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 
 
+def test_correlations_of_pairs_of_equal_vectors_are_undefined():
+    pairs = np.repeat(vectors(6, 1, 5), 2, axis=1)
+    found = metrics.correlations(pairs, np.arange(6.0))
+    assert found == {"spearman": None, "pearson": None}
+
+
 def test_correlations_are_scipys():
     pairs, scores = vectors(37, 2, 5), vectors(37)
     products = sklearn.metrics.pairwise.cosine_similarity(pairs[:, 0], pairs[:, 1]).diagonal()
