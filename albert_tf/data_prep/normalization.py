@@ -8,13 +8,14 @@ and others spell words, and remove what only says how a line is broken or in whi
 U+200B stays a blank, because it separates words in Thai, Khmer and other languages that write without blanks.
 """
 
-import io
 import re
 import struct
 
 import numpy as np
 import sentencepiece
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
+
+from albert_tf.text import normalization_rules
 
 RELEASED_NAME = "nmt_nfkc"
 NAME = "nmt_nfkc_joiners"  # other programs look for "nfkc" in it
@@ -57,12 +58,12 @@ def normalized(text: str) -> str:
 
 def rules_table() -> bytes:
     """The rules as a file for SentencePiece: in each line, code points, a tab, and the code points in their place."""
-    rules = _rules_of(_released_table())
+    table = normalization_rules.compiled(normalization_rule_name=RELEASED_NAME)
+    rules = _rules_of(table)
     for joiner in JOINERS:
         rules.pop(joiner, None)  # a character without a rule stays
     rules |= dict.fromkeys(REMOVED, "")
-    lines = [f"{_code_points(source)}\t{_code_points(rules[source])}\n" for source in sorted(rules)]
-    return "".join(lines).encode()
+    return normalization_rules.lines_of(sorted(rules.items())).encode()
 
 
 def named(model_proto: bytes) -> bytes:
@@ -71,25 +72,6 @@ def named(model_proto: bytes) -> bytes:
     model.normalizer_spec.name = NAME
     model.normalizer_spec.ClearField("normalization_rule_tsv")
     return model.SerializeToString()
-
-
-def _code_points(text: str) -> str:
-    return " ".join(f"{ord(char):X}" for char in text)
-
-
-def _released_table() -> bytes:
-    """The table of nmt_nfkc, of which SentencePiece has the compiled form alone; every model contains it."""
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(["a"]),
-        model_writer=model,
-        model_type="char",
-        vocab_size=9,
-        hard_vocab_limit=False,
-        normalization_rule_name=RELEASED_NAME,
-        minloglevel=2,
-    )
-    return ModelProto.FromString(model.getvalue()).normalizer_spec.precompiled_charsmap
 
 
 def _rules_of(table: bytes) -> dict[str, str]:

@@ -7,7 +7,6 @@ cleans text by its own normalization. The folder has `tokenizer.json` and the li
 Source: keras-hub 0.29, `utils/transformers/convert_albert.py`, `models/albert/albert_backbone.py`.
 """
 
-import io
 import os
 import sys
 import tempfile
@@ -23,9 +22,11 @@ from albert_tf.formats.tokenizer_files import NEVER
 from albert_tf.formats.weights import POOLER
 from albert_tf.model.activations import ACTIVATIONS
 from albert_tf.model.heads import ModelWithHead
+from albert_tf.text import normalization_rules
 from albert_tf.text.tokenizer import SentencePieceTokenizer, Tokenizer
 
 _ACTIVATION = "gelu_new"  # as transformers names it
+_NOT_TEXT = ("Cn", "Cs", "Co")  # not assigned, half a character, private
 _EPSILON = 1e-12  # of the LayerNorms
 _HANGUL = [chr(code) for code in range(0xAC00, 0xD7A4)]  # syllables, of two or three letters
 
@@ -67,11 +68,10 @@ def folded(tokenizer: SentencePieceTokenizer) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "rules.tsv")
         with open(path, "w", encoding="ascii") as file:
-            for text, replacement in _rules(tokenizer, proto):
-                file.write(f"{_code_points(text)}\t{_code_points(replacement)}\n")
-        compiled = _compiled(path)
+            file.write(normalization_rules.lines_of(_rules(tokenizer, proto)))
+        table = normalization_rules.compiled(normalization_rule_tsv=path)
     proto.normalizer_spec.name = "user_defined"
-    proto.normalizer_spec.precompiled_charsmap = compiled
+    proto.normalizer_spec.precompiled_charsmap = table
     proto.normalizer_spec.remove_extra_whitespaces = True
     for piece in proto.pieces:  # the digit-comma rule: "▁1999," becomes "▁1999" ","
         is_plain = piece.type == ModelProto.SentencePiece.NORMAL
@@ -92,11 +92,7 @@ def _rules(tokenizer: SentencePieceTokenizer, proto: ModelProto) -> Iterator[tup
 
     for code in range(1, sys.maxunicode + 1):
         char = chr(code)
-        if unicodedata.category(char) in (
-            "Cn",
-            "Cs",
-            "Co",
-        ):  # not assigned, half a character, private
+        if unicodedata.category(char) in _NOT_TEXT:
             continue
         if cleaned(char) != char:
             yield char, cleaned(char)
@@ -107,22 +103,3 @@ def _rules(tokenizer: SentencePieceTokenizer, proto: ModelProto) -> Iterator[tup
         parts = unicodedata.normalize("NFD", syllable)
         if len(parts) == 3:  # a syllable of two letters, and the third
             yield unicodedata.normalize("NFC", parts[:2]) + parts[2], cleaned(parts)
-
-
-def _code_points(text: str) -> str:
-    return " ".join(f"{ord(char):X}" for char in text)
-
-
-def _compiled(path: str) -> bytes:
-    """The table of rules in a file, as SentencePiece compiles it when it trains a model."""
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(["a b"]),
-        model_writer=model,
-        model_type="char",
-        vocab_size=10,
-        hard_vocab_limit=False,
-        normalization_rule_tsv=path,
-        minloglevel=2,
-    )
-    return ModelProto.FromString(model.getvalue()).normalizer_spec.precompiled_charsmap
