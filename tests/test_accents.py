@@ -119,17 +119,22 @@ def test_foreign_wordpiece_folders_say_it_as_transformers_does(tmp_path):
     assert pretrained.read_weights(str(tmp_path / "model")).keep_accents is True
     values = json.loads(path.read_text())
     assert values["strip_accents"] is False
-    for changes, expected in (
-        ({"strip_accents": None}, None),
-        ({"strip_accents": True}, False),
-        ({"strip_accents": True, "do_lower_case": False}, "strip_accents is true without"),
-        ({"tokenize_chinese_chars": False}, "tokenize_chinese_chars is false, expected true"),
-        ({"strip_accents": "no"}, "strip_accents is 'no', expected true or false"),
+
+    # A class without steps of its own follows tokenizer.json, as in transformers 5; without one, the settings decide.
+    path.write_text(json.dumps(values | {"strip_accents": True}))
+    assert pretrained.read_weights(str(tmp_path / "model")).keep_accents is True
+    (tmp_path / "model" / "tokenizer.json").unlink()
+    for changes, keeps_accents, strips_accents, separates_chinese in (
+        ({"strip_accents": None}, None, False, True),
+        ({"strip_accents": True}, False, False, True),
+        ({"strip_accents": True, "do_lower_case": False}, False, True, True),
+        ({"tokenize_chinese_chars": False}, True, False, False),
     ):
         path.write_text(json.dumps(values | changes))
-        if isinstance(expected, str):
-            with pytest.raises(UserError, match=expected):
-                pretrained.read_weights(str(tmp_path / "model"))
-        else:
-            weights = pretrained.read_weights(str(tmp_path / "model"))
-            assert weights.keep_accents is expected
+        weights = pretrained.read_weights(str(tmp_path / "model"))
+        assert weights.keep_accents is keeps_accents
+        assert weights.rules.strips_accents is strips_accents
+        assert weights.rules.separates_chinese is separates_chinese
+    path.write_text(json.dumps(values | {"strip_accents": "no"}))
+    with pytest.raises(UserError, match="strip_accents is 'no', expected true or false"):
+        pretrained.read_weights(str(tmp_path / "model"))

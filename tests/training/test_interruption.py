@@ -163,7 +163,7 @@ def test_other_programs_end_in_one_line_without_leftovers_or_orphans(tmp_path):
     *progress, line = filter(None, error)
     assert all(one.startswith("split_sentences: ") for one in progress), error
     assert line == "split_sentences.py: interrupted"
-    assert os.listdir(output) == []
+    assert not output.exists() or os.listdir(output) == []  # made with the first file
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline and any(os.path.exists(f"/proc/{pid}") for pid in children):
         time.sleep(0.05)

@@ -56,7 +56,9 @@ def student_class(model_class: type[ModelWithHead]) -> type[ModelWithHead]:
             seed = fold_seed(seed, _MASKED_SITE)
             sequence_BLD = self.encoder(masked, training=training, seed=seed)["sequence_output"]
             hidden_BPD = tf.gather(sequence_BLD, chosen["masked_lm_positions"], batch_dims=1)
-            answers |= {**chosen, "masked_lm_logits": self._masked_lm_logits(hidden_BPD)}
+            word_embeddings_VE = self.encoder.embeddings.word_embeddings
+            logits_BPV = self.masked_lm_head(hidden_BPD, word_embeddings_VE)
+            answers |= {**chosen, "masked_lm_logits": logits_BPV}
         return answers
 
     def named_variables(self):
