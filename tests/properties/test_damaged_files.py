@@ -23,6 +23,7 @@ from albert_tf.data.record_formats.metadata import read_metadata
 from albert_tf.data.record_set import find_pretraining_records
 from albert_tf.export import export_model
 from albert_tf.model import heads
+from albert_tf.text.tokenizer import Tokenizer
 from tests import helpers
 from tests.helpers import TINY
 
@@ -47,17 +48,25 @@ class Kind(NamedTuple):
 
 
 def vocabulary(folder: pathlib.Path, **options: Any) -> str:
+    """A model of characters, with the comma, without which no graph can tokenize."""
     return helpers.train_spm(
-        folder / "spiece.model", [helpers.WORDS] * 3, model_type="word", vocab_size=55, **options
+        folder / "spiece.model",
+        [f"{helpers.WORDS} ,".lower()] * 3,
+        model_type="char",
+        vocab_size=99,
+        hard_vocab_limit=False,
+        **options,
     )
 
 
 def write_model(folder: pathlib.Path, format: str = "hf") -> None:
     """A classifier with the settings of its task, and a SentencePiece vocabulary."""
-    config = TINY.replace(vocab_size=55, num_hidden_layers=1).with_labels(["no", "yes"], "table")
+    vocabulary_file = vocabulary(folder)
+    size = Tokenizer.from_file(vocabulary_file).vocab_size
+    config = TINY.replace(vocab_size=size, num_hidden_layers=1).with_labels(["no", "yes"], "table")
     model = heads.AlbertForSequenceClassification(config)
     task = {"max_seq_length": 13, "text_columns": "text", "windows": False}
-    save_pretrained(model, folder, format, vocabulary(folder), task=task)
+    save_pretrained(model, folder, format, vocabulary_file, task=task)
     (folder / "README.md").unlink(missing_ok=True)
     if format == "tf1":  # which has a copy under the original's name
         (folder / "spiece.model").unlink()
