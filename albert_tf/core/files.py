@@ -28,13 +28,10 @@ from albert_tf.core.errors import UserError, first_line, shortened
 AnyPath = str | os.PathLike[str]  # type of paths in public functions
 HUB_PREFIX = "hf:"  # starts the name of a model on the Hugging Face hub
 _TEMPORARY = ".albert-tmp-"  # begins the names of incomplete files and folders, and of their locks
-_LONGEST_NAME = (
-    200  # bytes of a file's name that are repeated in a temporary one; most file systems allow 255
-)
-_FOLDERS_OF_DESCRIPTORS = (
-    "/proc/self/fd",
-    "/dev/fd",
-)  # /dev/stdout is a link to a name in one of them
+# Bytes of a file's name that are repeated in a temporary one; most file systems allow 255.
+_LONGEST_NAME = 200
+# /dev/stdout is a link to a name in one of them.
+_FOLDERS_OF_DESCRIPTORS = ("/proc/self/fd", "/dev/fd")
 _BEGINS_LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 
 # Local files under the names of `tf.io.gfile`.
@@ -127,11 +124,9 @@ def is_written_beside_texts(path: str) -> bool:
 def texts_matching(pattern: str) -> list[str]:
     """As `matching`; a glob leaves out what programs of this project write beside texts."""
     paths = matching(pattern)
-    return (
-        paths
-        if paths == [pattern]
-        else [path for path in paths if not is_written_beside_texts(path)]
-    )
+    if paths == [pattern]:
+        return paths
+    return [path for path in paths if not is_written_beside_texts(path)]
 
 
 class _RemoteReader(io.RawIOBase):

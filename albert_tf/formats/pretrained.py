@@ -124,7 +124,9 @@ def _with_new_head(
     model_class: type[heads.ModelWithHead], weights: Weights, num_labels: Sequence[int], dtype: Any
 ) -> tuple[heads.ModelWithHead, LoadReport]:
     """The encoder of a model with an untrained head of another class, or with another number of labels, if given."""
-    source, own, name = weights.source, weights.model_class, model_class.__name__
+    source = weights.source
+    own = weights.model_class
+    name = model_class.__name__
     has_labels = model_class in _WITH_LABELS
     if num_labels and not has_labels:
         raise UserError(f"num_labels={num_labels[0]}: the head of {name} has no labels")

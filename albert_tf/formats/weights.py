@@ -103,7 +103,9 @@ def match(shapes: Shapes, weights: Weights) -> LoadReport:
 
 def encoder_shapes(config: AlbertConfig) -> dict[str, tuple[int, ...]]:
     """The shapes of an encoder's variables by their released names, without a model."""
-    embedding, hidden, inner = config.embedding_size, config.hidden_size, config.intermediate_size
+    embedding = config.embedding_size
+    hidden = config.hidden_size
+    inner = config.intermediate_size
     shapes: dict[str, tuple[int, ...]] = {
         "bert/embeddings/word_embeddings": (config.vocab_size, embedding),
         "bert/embeddings/token_type_embeddings": (config.type_vocab_size, embedding),

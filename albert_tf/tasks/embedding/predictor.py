@@ -45,7 +45,9 @@ class Embedder(Predictor):
         Ids of another vocabulary, such as OpenAI's clients send, would have vectors that mean nothing. Hardly any of
         them begin with the id of [CLS] and end with that of [SEP].
         """
-        first, last, size = self.tokenizer.cls_id, self.tokenizer.sep_id, self.tokenizer.vocab_size
+        first = self.tokenizer.cls_id
+        last = self.tokenizer.sep_id
+        size = self.tokenizer.vocab_size
         are_ids = all(type(id) is int and 0 <= id < size for id in ids)
         if len(ids) < 2 or not are_ids or ids[0] != first or ids[-1] != last:
             expected = f"from [CLS] ({first}) to [SEP] ({last})"
