@@ -1,7 +1,8 @@
 """The kinds of pooling: how the hidden states of a text become one vector.
 
-This file imports no TensorFlow: the sizes of a model are checked before TensorFlow is loaded. Shape legend:
-`encoder.py`; a mask has 1 for a token and 0 for padding.
+This file imports no TensorFlow: the sizes of a model are checked before TensorFlow is loaded.
+`serving/onnx_embedding.py` has the same computations for ONNX. Shape legend: `encoder.py`; a mask has 1 for a token and
+0 for padding.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +14,6 @@ class Pooling(NamedTuple):
 
     help: str  # what it is, for the flag
     pool: Callable[..., Any]  # (tensorflow, hidden_BLD, mask_BL1) -> vectors [B, D]; all float32
-    add_onnx: Callable[..., str]  # the same with a graph of `serving/onnx_files.py`, by names
     sentence_transformers: str  # its key in files of version 5 and older; version 6 reads it, too
 
 
@@ -22,35 +22,17 @@ def _mean(tf, hidden_BLD, mask_BL1):
     return tf.reduce_sum(hidden_BLD * mask_BL1, axis=1) / count_B1
 
 
-def _onnx_mean(graph, hidden_BLD, mask_BL1):
-    one, masked_BLD = graph.integers(1), graph.op("Mul", hidden_BLD, mask_BL1)
-    count_B1 = graph.op("ReduceSum", mask_BL1, one, keepdims=0)
-    total_BD = graph.op("ReduceSum", masked_BLD, one, keepdims=0)
-    return graph.op("Div", total_BD, graph.op("Max", count_B1, graph.number(1)))
+def _first(tf, hidden_BLD, mask_BL1):
+    return hidden_BLD[:, 0]
 
 
 def _max(tf, hidden_BLD, mask_BL1):
     return tf.reduce_max(hidden_BLD * mask_BL1 - 1e9 * (1.0 - mask_BL1), axis=1)
 
 
-def _onnx_max(graph, hidden_BLD, mask_BL1):
-    padding_BL1 = graph.op("Sub", graph.number(1), mask_BL1)
-    penalty_BL1 = graph.op("Mul", padding_BL1, graph.number(-1e9))
-    masked_BLD = graph.op("Add", graph.op("Mul", hidden_BLD, mask_BL1), penalty_BL1)
-    return graph.op("ReduceMax", masked_BLD, graph.integers(1), keepdims=0)
-
-
 def _mean_sqrt(tf, hidden_BLD, mask_BL1):
     count_B1 = tf.maximum(tf.reduce_sum(mask_BL1, axis=1), 1.0)
     return tf.reduce_sum(hidden_BLD * mask_BL1, axis=1) / tf.sqrt(count_B1)
-
-
-def _onnx_mean_sqrt(graph, hidden_BLD, mask_BL1):
-    one, masked_BLD = graph.integers(1), graph.op("Mul", hidden_BLD, mask_BL1)
-    count_B1 = graph.op("ReduceSum", mask_BL1, one, keepdims=0)
-    total_BD = graph.op("ReduceSum", masked_BLD, one, keepdims=0)
-    root_B1 = graph.op("Sqrt", graph.op("Max", count_B1, graph.number(1)))
-    return graph.op("Div", total_BD, root_B1)
 
 
 def _weighted_mean(tf, hidden_BLD, mask_BL1):
@@ -60,15 +42,6 @@ def _weighted_mean(tf, hidden_BLD, mask_BL1):
     return tf.reduce_sum(hidden_BLD * weights_BL1, axis=1) / total_B1
 
 
-def _onnx_weighted_mean(graph, hidden_BLD, mask_BL1):
-    one = graph.integers(1)
-    weights_BL1 = graph.op("Mul", graph.op("CumSum", mask_BL1, one), mask_BL1)
-    total_B1 = graph.op("ReduceSum", weights_BL1, one, keepdims=0)
-    weighted_BLD = graph.op("Mul", hidden_BLD, weights_BL1)
-    sum_BD = graph.op("ReduceSum", weighted_BLD, one, keepdims=0)
-    return graph.op("Div", sum_BD, graph.op("Max", total_B1, graph.number(1)))
-
-
 def _last(tf, hidden_BLD, mask_BL1):
     # 1 1 1 0 -> positions 1 2 3 3, minus their number, plus 1 -> -1 0 1 1 -> without padding 0 0 1 0
     count_B11 = tf.reduce_sum(mask_BL1, axis=1, keepdims=True)
@@ -76,37 +49,25 @@ def _last(tf, hidden_BLD, mask_BL1):
     return tf.reduce_sum(hidden_BLD * is_last_BL1, axis=1)
 
 
-def _onnx_last(graph, hidden_BLD, mask_BL1):
-    one = graph.integers(1)
-    count_B11 = graph.op("ReduceSum", mask_BL1, one, keepdims=1)
-    from_end_BL1 = graph.op("Sub", graph.op("CumSum", mask_BL1, one), count_B11)
-    reached_BL1 = graph.op("Relu", graph.op("Add", from_end_BL1, graph.number(1)))
-    is_last_BL1 = graph.op("Mul", reached_BL1, mask_BL1)
-    return graph.op("ReduceSum", graph.op("Mul", hidden_BLD, is_last_BL1), one, keepdims=0)
-
-
 POOLINGS = {
-    "mean": Pooling("their mean", _mean, _onnx_mean, "pooling_mode_mean_tokens"),
+    "mean": Pooling("their mean", _mean, "pooling_mode_mean_tokens"),
     "cls": Pooling(
         "that of [CLS]",
-        lambda tf, hidden_BLD, mask_BL1: hidden_BLD[:, 0],
-        lambda graph, hidden_BLD, mask_BL1: graph.first(hidden_BLD),
+        _first,
         "pooling_mode_cls_token",
     ),
-    "max": Pooling("the maximum of each value", _max, _onnx_max, "pooling_mode_max_tokens"),
+    "max": Pooling("the maximum of each value", _max, "pooling_mode_max_tokens"),
     "mean_sqrt_len_tokens": Pooling(
         "their sum, divided by the root of their number",
         _mean_sqrt,
-        _onnx_mean_sqrt,
         "pooling_mode_mean_sqrt_len_tokens",
     ),
     "weightedmean": Pooling(
         "their mean, weighted by their positions",
         _weighted_mean,
-        _onnx_weighted_mean,
         "pooling_mode_weightedmean_tokens",
     ),
-    "lasttoken": Pooling("that of the last [SEP]", _last, _onnx_last, "pooling_mode_lasttoken"),
+    "lasttoken": Pooling("that of the last [SEP]", _last, "pooling_mode_lasttoken"),
 }
 # In which older files of sentence-transformers, which have a switch for each, put several side by side.
 ORDER_OF_SWITCHES = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")

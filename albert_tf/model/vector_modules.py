@@ -1,6 +1,7 @@
 """What sentence-transformers can put between the pooled vector of a text and its embedding: dense layers and others.
 
-This file imports no TensorFlow, as `pooling.py`. Shape legend: `encoder.py`.
+This file imports no TensorFlow, as `pooling.py`; `serving/onnx_embedding.py` has the same activations for ONNX. Shape
+legend: `encoder.py`.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,7 +10,7 @@ from typing import Any, NamedTuple
 DENSE, LAYER_NORM, NORMALIZE = "dense", "layer_norm", "normalize"  # kinds of modules
 LAYER_NORM_EPSILON = 1e-5  # of torch.nn.LayerNorm
 _OF_TORCH = "torch.nn.modules.activation."
-_LEAK = 0.01  # of torch.nn.LeakyReLU
+LEAK = 0.01  # of torch.nn.LeakyReLU
 
 
 class VectorActivation(NamedTuple):
@@ -17,83 +18,38 @@ class VectorActivation(NamedTuple):
 
     torch: str  # the path of its class, as sentence-transformers writes it
     compute: Callable[[Any, Any], Any]  # (tensorflow, values) -> values
-    add_onnx: Callable[
-        [Any, str], str
-    ]  # the same with a graph of `serving/onnx_files.py`, by names
-
-
-def _operation(name: str, **attributes: float) -> Callable[[Any, str], str]:
-    """An activation that ONNX has."""
-    return lambda graph, value: graph.op(name, value, **attributes)
-
-
-def _clipped(least: float, most: float) -> Callable[[Any, str], str]:
-    return lambda graph, value: graph.op("Clip", value, graph.number(least), graph.number(most))
-
-
-def _onnx_silu(graph, value):
-    return graph.op("Mul", value, graph.op("Sigmoid", value))
-
-
-def _onnx_log_sigmoid(graph, value):
-    return graph.op("Neg", graph.op("Softplus", graph.op("Neg", value)))
-
-
-def _onnx_tanhshrink(graph, value):
-    return graph.op("Sub", value, graph.op("Tanh", value))
 
 
 VECTOR_ACTIVATIONS = {
-    "identity": VectorActivation(
-        "torch.nn.modules.linear.Identity", lambda tf, x: x, lambda graph, value: value
-    ),
-    "tanh": VectorActivation(f"{_OF_TORCH}Tanh", lambda tf, x: tf.tanh(x), _operation("Tanh")),
-    "relu": VectorActivation(f"{_OF_TORCH}ReLU", lambda tf, x: tf.nn.relu(x), _operation("Relu")),
-    "gelu": VectorActivation(
-        f"{_OF_TORCH}GELU", lambda tf, x: tf.nn.gelu(x, approximate=False), _operation("Gelu")
-    ),
-    "sigmoid": VectorActivation(
-        f"{_OF_TORCH}Sigmoid", lambda tf, x: tf.sigmoid(x), _operation("Sigmoid")
-    ),
-    "silu": VectorActivation(f"{_OF_TORCH}SiLU", lambda tf, x: x * tf.sigmoid(x), _onnx_silu),
-    "mish": VectorActivation(
-        f"{_OF_TORCH}Mish", lambda tf, x: x * tf.tanh(tf.nn.softplus(x)), _operation("Mish")
-    ),
+    "identity": VectorActivation("torch.nn.modules.linear.Identity", lambda tf, x: x),
+    "tanh": VectorActivation(f"{_OF_TORCH}Tanh", lambda tf, x: tf.tanh(x)),
+    "relu": VectorActivation(f"{_OF_TORCH}ReLU", lambda tf, x: tf.nn.relu(x)),
+    "gelu": VectorActivation(f"{_OF_TORCH}GELU", lambda tf, x: tf.nn.gelu(x, approximate=False)),
+    "sigmoid": VectorActivation(f"{_OF_TORCH}Sigmoid", lambda tf, x: tf.sigmoid(x)),
+    "silu": VectorActivation(f"{_OF_TORCH}SiLU", lambda tf, x: x * tf.sigmoid(x)),
+    "mish": VectorActivation(f"{_OF_TORCH}Mish", lambda tf, x: x * tf.tanh(tf.nn.softplus(x))),
     "leaky_relu": VectorActivation(
         f"{_OF_TORCH}LeakyReLU",
-        lambda tf, x: tf.nn.leaky_relu(x, alpha=_LEAK),
-        _operation("LeakyRelu", alpha=_LEAK),
+        lambda tf, x: tf.nn.leaky_relu(x, alpha=LEAK),
     ),
-    "elu": VectorActivation(f"{_OF_TORCH}ELU", lambda tf, x: tf.nn.elu(x), _operation("Elu")),
-    "celu": VectorActivation(f"{_OF_TORCH}CELU", lambda tf, x: tf.nn.elu(x), _operation("Celu")),
-    "selu": VectorActivation(f"{_OF_TORCH}SELU", lambda tf, x: tf.nn.selu(x), _operation("Selu")),
-    "softplus": VectorActivation(
-        f"{_OF_TORCH}Softplus", lambda tf, x: tf.nn.softplus(x), _operation("Softplus")
-    ),
-    "softsign": VectorActivation(
-        f"{_OF_TORCH}Softsign", lambda tf, x: tf.nn.softsign(x), _operation("Softsign")
-    ),
-    "log_sigmoid": VectorActivation(
-        f"{_OF_TORCH}LogSigmoid", lambda tf, x: -tf.nn.softplus(-x), _onnx_log_sigmoid
-    ),
-    "tanhshrink": VectorActivation(
-        f"{_OF_TORCH}Tanhshrink", lambda tf, x: x - tf.tanh(x), _onnx_tanhshrink
-    ),
+    "elu": VectorActivation(f"{_OF_TORCH}ELU", lambda tf, x: tf.nn.elu(x)),
+    "celu": VectorActivation(f"{_OF_TORCH}CELU", lambda tf, x: tf.nn.elu(x)),
+    "selu": VectorActivation(f"{_OF_TORCH}SELU", lambda tf, x: tf.nn.selu(x)),
+    "softplus": VectorActivation(f"{_OF_TORCH}Softplus", lambda tf, x: tf.nn.softplus(x)),
+    "softsign": VectorActivation(f"{_OF_TORCH}Softsign", lambda tf, x: tf.nn.softsign(x)),
+    "log_sigmoid": VectorActivation(f"{_OF_TORCH}LogSigmoid", lambda tf, x: -tf.nn.softplus(-x)),
+    "tanhshrink": VectorActivation(f"{_OF_TORCH}Tanhshrink", lambda tf, x: x - tf.tanh(x)),
     "hardtanh": VectorActivation(
-        f"{_OF_TORCH}Hardtanh", lambda tf, x: tf.clip_by_value(x, -1.0, 1.0), _clipped(-1, 1)
+        f"{_OF_TORCH}Hardtanh", lambda tf, x: tf.clip_by_value(x, -1.0, 1.0)
     ),
-    "relu6": VectorActivation(
-        f"{_OF_TORCH}ReLU6", lambda tf, x: tf.clip_by_value(x, 0.0, 6.0), _clipped(0, 6)
-    ),
+    "relu6": VectorActivation(f"{_OF_TORCH}ReLU6", lambda tf, x: tf.clip_by_value(x, 0.0, 6.0)),
     "hardsigmoid": VectorActivation(
         f"{_OF_TORCH}Hardsigmoid",
         lambda tf, x: tf.nn.relu6(x + 3.0) / 6.0,
-        _operation("HardSigmoid", alpha=1 / 6, beta=0.5),
     ),
     "hardswish": VectorActivation(
         f"{_OF_TORCH}Hardswish",
         lambda tf, x: x * tf.nn.relu6(x + 3.0) / 6.0,
-        _operation("HardSwish"),
     ),
 }
 

@@ -16,9 +16,9 @@ from albert_tf.model import encoder as layers
 from albert_tf.model import heads, plain_ops
 from albert_tf.model.activations import ACTIVATIONS
 from albert_tf.model.heads import ModelWithHead, ScoreHead
-from albert_tf.model.pooling import POOLINGS, parts_of
-from albert_tf.model.vector_modules import DENSE, NORMALIZE, VECTOR_ACTIVATIONS
-from albert_tf.serving import quantization
+from albert_tf.model.pooling import parts_of
+from albert_tf.model.vector_modules import DENSE, NORMALIZE
+from albert_tf.serving import onnx_embedding, quantization
 from albert_tf.serving.onnx_model import INPUTS, MASKED_LM, MODEL
 from albert_tf.serving.parts import parts_without
 
@@ -312,7 +312,7 @@ def _add_embedding(graph: _Graph, model: heads.AlbertForEmbedding) -> None:
     mask_BL = graph.op("Cast", INPUTS[1], to=TensorProto.FLOAT)
     mask_BL1 = graph.op("Unsqueeze", mask_BL, graph.integers(2))
     names = parts_of(how["pooling"])
-    pooled = [POOLINGS[name].add_onnx(graph, hidden_BLD, mask_BL1) for name in names]
+    pooled = [onnx_embedding.POOLINGS[name](graph, hidden_BLD, mask_BL1) for name in names]
     vectors_BD = graph.op("Concat", *pooled, axis=-1) if len(pooled) > 1 else pooled[0]
     for number, module in enumerate(how["modules"]):
         layer = model.module_layers.get(str(number))
@@ -331,7 +331,7 @@ def _add_embedding(graph: _Graph, model: heads.AlbertForEmbedding) -> None:
 
 
 def _activated(graph: _Graph, activation: str, vectors_BD: str) -> str:
-    return VECTOR_ACTIVATIONS[activation].add_onnx(graph, vectors_BD)
+    return onnx_embedding.VECTOR_ACTIVATIONS[activation](graph, vectors_BD)
 
 
 def _unit_length(graph: _Graph, vectors_BD: str) -> str:

@@ -9,7 +9,9 @@ import pytest
 from albert_tf import UserError, save_pretrained
 from albert_tf.export import export_model
 from albert_tf.model import heads
-from albert_tf.serving import onnx_files, onnx_model
+from albert_tf.model.pooling import POOLINGS
+from albert_tf.model.vector_modules import VECTOR_ACTIVATIONS
+from albert_tf.serving import onnx_embedding, onnx_files, onnx_model
 from albert_tf.text.tokenizer import Tokenizer
 from tests.formats.test_pretrained import CONFIGS
 from tests.helpers import ROOT, TINY, train_spm
@@ -81,6 +83,11 @@ def test_every_sharing_strategy(changes):
     others = shapes.keys() - variables.keys()
     assert all(name.startswith(("number_", "integers_", "first")) for name in others)
     assert len(content) < 4 * model.count_params() + 4000 * (1 + model.config.num_blocks)
+
+
+def test_every_pooling_and_activation_of_vectors_has_operations_of_onnx():
+    assert onnx_embedding.POOLINGS.keys() == POOLINGS.keys()
+    assert onnx_embedding.VECTOR_ACTIVATIONS.keys() == VECTOR_ACTIVATIONS.keys()
 
 
 def test_the_file_says_what_it_is():
