@@ -34,7 +34,8 @@ def main(settings: ConvertSettings) -> None:
     """Reads a model, reports on it and writes it."""
     from albert_tf.core import files
     from albert_tf.formats import pretrained  # TensorFlow
-    from albert_tf.serving import predictors
+    from albert_tf.formats.model_tokenizer import tokenizer_of
+    from albert_tf.serving.finished_model import recorded_settings
 
     settings.register_task()
     names = ("config.json", "albert_config.json")
@@ -44,14 +45,14 @@ def main(settings: ConvertSettings) -> None:
     model, report = pretrained.build_model(weights)
     print(report.describe(weights.source))
     vocabulary = settings.vocabulary_file or weights.vocabulary
-    tokenizer = predictors.tokenizer_of(weights, vocabulary) if vocabulary else ""
+    tokenizer = tokenizer_of(weights, vocabulary) if vocabulary else ""
     pretrained.save_pretrained(
         model,
         settings.output_dir,
         settings.format,
         tokenizer,
         **weights.cleaning,
-        task=predictors.recorded_settings(weights),
+        task=recorded_settings(weights),
         untrained=report.initialized,
         card={"Data": {"converted from": settings.model}},
     )

@@ -66,7 +66,8 @@ def main(settings: FoldSettings) -> None:
     from albert_tf.core import files
     from albert_tf.data.tables import read_texts
     from albert_tf.formats import folding, pretrained  # TensorFlow
-    from albert_tf.serving import predictors
+    from albert_tf.formats.model_tokenizer import tokenizer_of
+    from albert_tf.serving.finished_model import recorded_settings
 
     if files.exists(f"{settings.output_dir}/config.json"):
         raise UserError(f"--output_dir={settings.output_dir}: contains a model already")
@@ -90,7 +91,7 @@ def main(settings: FoldSettings) -> None:
         attention_probs_dropout_prob=0.0,
     )
     vocabulary = settings.vocabulary_file or weights.vocabulary
-    tokenizer = predictors.tokenizer_of(weights, vocabulary) if vocabulary else None
+    tokenizer = tokenizer_of(weights, vocabulary) if vocabulary else None
     frequencies, texts = None, list(_TEXTS)
     if settings.input_file:
         if not tokenizer:
@@ -110,7 +111,7 @@ def main(settings: FoldSettings) -> None:
         "hf",
         tokenizer or "",
         **weights.cleaning,
-        task=predictors.recorded_settings(weights),
+        task=recorded_settings(weights),
     )
     print(_table(weights, folded, explained))
     if tokenizer:

@@ -104,6 +104,7 @@ WITHOUT_TENSORFLOW = [
         name,
     )
     or name.endswith(".settings")
+    or name in ("albert_tf.formats.layouts", "albert_tf.serving.exports", "albert_tf.export")
 ]
 
 

@@ -18,8 +18,9 @@ import albert_tf
 from albert_tf import Tokenizer, command, load_predictor, load_pretrained
 from albert_tf.export import export_model
 from albert_tf.formats import pretrained
+from albert_tf.formats.model_tokenizer import tokenizer_of
 from albert_tf.model import heads, process
-from albert_tf.serving import predictors
+from albert_tf.serving.finished_model import predictor_class_of, task_settings_of
 from albert_tf.tasks.compiled import Compiled
 from albert_tf.tasks.predictor import Predictor
 from tests.helpers import ROOT, error_of, noisy, write_files
@@ -206,10 +207,9 @@ def test_a_used_predictor_can_be_copied_and_pickled(
 def test_a_predictor_of_a_model_in_memory_cannot_be_pickled(tiny_pretrained):
     weights = pretrained.read_weights(tiny_pretrained)
     model, _ = pretrained.build_model(weights)
-    tokenizer, settings = predictors.tokenizer_of(weights), predictors.task_settings_of(weights)
-    made = predictors.predictor_class_of(weights)(
-        model, tokenizer, settings, 8, compute=Compiled(model)
-    )
+    tokenizer = tokenizer_of(weights)
+    settings = task_settings_of(weights)
+    made = predictor_class_of(weights)(model, tokenizer, settings, 8, compute=Compiled(model))
     for copied in (pickle.dumps, copy.deepcopy):
         assert "save the model, and use load_predictor(path)" in error_of(copied, made)
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from albert_tf.core import files
 from albert_tf.core.errors import UserError, shortened
-from albert_tf.formats.description import CONFIG
 from albert_tf.formats.embedding_modules import ABOUT
+from albert_tf.formats.file_names import CONFIG
 from albert_tf.model.config import OWN_SECTION, AlbertConfig
 from albert_tf.model.vector_modules import VECTOR_ACTIVATIONS, activation_of_torch
 

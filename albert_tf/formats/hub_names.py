@@ -8,12 +8,29 @@ import re
 
 from albert_tf.core.errors import UserError, first_line
 from albert_tf.core.files import HUB_PREFIX
-from albert_tf.formats import embedding_modules
-from albert_tf.formats.description import WEIGHT_FILES
+from albert_tf.formats import embedding_modules, sentence_transformers
+from albert_tf.formats.description import Description
+from albert_tf.formats.file_names import WEIGHT_FILES
+from albert_tf.formats.weights import Weights
 
 _NAME = re.compile(HUB_PREFIX + r"(?P<model>[\w.-]+(/[\w.-]+)?)(@(?P<revision>[\w./-]+))?")
 _FILES = ["*.json", "*.txt", "*.model", "*.safetensors"]
 _NOT_READ = ["onnx/*", "openvino/*"]  # exports of the same weights
+
+
+def recognizes(path: str) -> bool:
+    """Whether a path is the name of a model on the hub."""
+    return path.startswith(HUB_PREFIX)
+
+
+def describe(path: str) -> Description:
+    """Nothing: a model is downloaded only when it is read."""
+    return Description()
+
+
+def read(path: str) -> Weights:
+    """The model with this name."""
+    return sentence_transformers.read_with_or_without_modules(fetched(path))
 
 
 def fetched(name: str) -> str:

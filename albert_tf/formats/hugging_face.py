@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
@@ -15,24 +15,44 @@ import safetensors.numpy
 
 from albert_tf.core import files
 from albert_tf.core.errors import UserError, first_line, shortened
-from albert_tf.formats import bert, lengths, model_card, tokenizer_files, torch_file
-from albert_tf.formats.description import CONFIG, WEIGHT_FILES, WEIGHTS
+from albert_tf.formats import (
+    bert,
+    cross_encoders,
+    description,
+    embedding_modules,
+    lengths,
+    model_card,
+    setfit,
+    tokenizer_files,
+    torch_file,
+)
+from albert_tf.formats.description import Description
+from albert_tf.formats.file_names import CONFIG, WEIGHT_FILES, WEIGHTS
 from albert_tf.formats.weights import (
     POOLER,
     Weights,
+    architecture_of,
     belongs_to_ffn,
     check_complete,
     check_identity_projection,
     variables_of,
 )
-from albert_tf.model import heads
 from albert_tf.model.activations import ACTIVATIONS
 from albert_tf.model.config import MULTI_LABEL, OWN_SECTION, AlbertConfig
-from albert_tf.model.heads import ModelWithHead
+from albert_tf.model.head_names import (
+    ARCHITECTURES,
+    EMBEDDING_MODULES,
+    EMBEDDING_PROJECTION,
+    PRETRAINING,
+    SEQUENCE_CLASSIFICATION,
+)
 from albert_tf.model.vector_modules import VECTOR_ACTIVATIONS
 from albert_tf.text import added_tokens
 from albert_tf.text.rules import TokenizerRules, check_side
 from albert_tf.text.tokenizer import SentencePieceTokenizer, Tokenizer, WordPieceTokenizer
+
+if TYPE_CHECKING:
+    from albert_tf.model.heads import ModelWithHead
 
 VOCABULARIES = (SentencePieceTokenizer.file_name, WordPieceTokenizer.file_name)
 TOKENIZER_JSON = "tokenizer.json"
@@ -139,8 +159,38 @@ def _released_names(config: AlbertConfig) -> dict[str, str]:
     return names
 
 
-def read(folder: str) -> Weights:
-    """The model in a folder.
+def recognizes(path: str) -> bool:
+    """Whether a path is that of a folder with weights; `sentence_transformers` reads those with modules."""
+    if not files.is_folder(path):
+        return False
+    return any(name.startswith(WEIGHT_FILES) for name in files.names_in(path))
+
+
+def describe(path: str) -> Description:
+    """The length of a folder's model, how it cleans text, and the settings of its task if it was trained here."""
+    sizes = _read_if_there(os.path.join(path, CONFIG))
+    tokenizer_settings = _read_if_there(os.path.join(path, tokenizer_files.SETTINGS))
+    return description.of_model(sizes, sizes.get(OWN_SECTION), tokenizer_settings)
+
+
+def read(path: str) -> Weights:
+    """The model in a folder, with what sentence-transformers and SetFit say about it in files of their own."""
+    setfit.remark_on_head(path)
+    weights = read_model(path)
+    about = embedding_modules.about(path)
+    config = weights.config
+    if weights.model_class == SEQUENCE_CLASSIFICATION:
+        config = cross_encoders.with_activation(config, path, about)
+    if about.get("similarity_fn_name"):
+        similarity = embedding_modules.similarity(about, path)
+        config = config.replace(
+            foreign={**config.foreign, "sentence_embedding": {"similarity": similarity}}
+        )
+    return dataclasses.replace(weights, config=config)
+
+
+def read_model(folder: str) -> Weights:
+    """The model in a folder by the files of the transformers library alone.
 
     `AlbertModel` and `AlbertForMaskedLM` are read as an `AlbertForPreTraining`, and so is a folder that names no class
     and has no head; other arrays keep their names and are reported as ignored.
@@ -162,7 +212,7 @@ def read(folder: str) -> Weights:
         tensors = bert.to_albert(tensors)
     tensors = _in_full(tensors, weights_path)
     arrays = _released_arrays(tensors, config, model_class, weights_path)
-    if model_class == heads.AlbertForPreTraining.__name__:
+    if model_class == PRETRAINING:
         _check_has_no_other_head(arrays, architecture_in_file, weights_path)
     check_identity_projection(arrays, config, weights_path, _PROJECTION)
 
@@ -360,22 +410,21 @@ def _class_of(architecture: Any, our_section: Mapping, path: str, prefix: str) -
 
     `prefix` begins the names of classes in the file at `path`, "Bert" or "Albert"; in `architecture` it is "Albert".
     """
-    architectures = {name: cls.hf_architecture for name, cls in heads.MODEL_CLASSES.items()}
     named = our_section.get("model_class")
-    if isinstance(named, str) and architectures.get(named, "") == architecture:
+    if named and architecture_of(named) == architecture:
         return named
 
-    for name, theirs in architectures.items():
+    for name, theirs in ARCHITECTURES.items():
         if theirs and theirs == architecture:
             return name
 
     if architecture not in ("", *_WITHOUT_CLASS):
-        with_class = dict.fromkeys(theirs for theirs in architectures.values() if theirs)
+        with_class = dict.fromkeys(theirs for theirs in ARCHITECTURES.values() if theirs)
         expected = ", ".join([*with_class, *_WITHOUT_CLASS])
         hint = "to read only its encoder, write AlbertModel there"
         message = f"architectures is {shortened(architecture)}, expected {expected}; {hint}"
         raise UserError(f"{path}: {message.replace('Albert', prefix)}")
-    return heads.AlbertForPreTraining.__name__
+    return PRETRAINING
 
 
 # --- Tensors of files ---
@@ -492,7 +541,7 @@ def _released_arrays(
 ) -> dict[str, np.ndarray]:
     """Float32 arrays under the released names; a tensor without a released name keeps its own."""
     released = _released_names(config)
-    if model_class == heads.AlbertForPreTraining.__name__:
+    if model_class == PRETRAINING:
         released = {theirs: ours for theirs, ours in released.items() if ours not in _HEAD_NAMES}
 
     arrays: dict[str, np.ndarray] = {}
@@ -517,7 +566,7 @@ def _released_arrays(
 
 
 def write(
-    model: ModelWithHead,
+    model: "ModelWithHead",
     folder: str,
     task: Mapping[str, Any],
     *,
@@ -535,7 +584,7 @@ def write(
 
     left_out = left_out_of(model, untrained)
     # Projection and further modules are in folders of their own (`sentence_transformers.py`).
-    prefixes = (heads.AlbertForEmbedding.head_prefix, heads.AlbertForEmbedding.modules_prefix)
+    prefixes = (EMBEDDING_PROJECTION, EMBEDDING_MODULES)
     elsewhere = {name for name in model.named_variables() if name.startswith(prefixes)}
     tensors = _their_tensors(model, left_out | elsewhere)
 
@@ -554,14 +603,14 @@ def write(
     files.write_files(folder, {**contents, model_card.FILE: card.encode()})
 
 
-def left_out_of(model: ModelWithHead, untrained: Collection[str]) -> set[str]:
+def left_out_of(model: "ModelWithHead", untrained: Collection[str]) -> set[str]:
     """The variables that are not written; without a pooler there, ours is not used."""
     if model.hf_architecture in _NO_POOLER:
         return {*untrained, *POOLER}
     return set(untrained)
 
 
-def _their_tensors(model: ModelWithHead, left_out: Collection[str]) -> dict[str, np.ndarray]:
+def _their_tensors(model: "ModelWithHead", left_out: Collection[str]) -> dict[str, np.ndarray]:
     """The variables under the names and in the layout of the Hugging Face class."""
     config = model.config
     variables = model.named_variables()
@@ -585,13 +634,15 @@ def _their_tensors(model: ModelWithHead, left_out: Collection[str]) -> dict[str,
 
 
 def _their_config(
-    model: ModelWithHead,
+    model: "ModelWithHead",
     task: Mapping[str, Any],
     left_out: Sequence[str],
     *,
     finds_special_tokens: bool,
 ) -> dict[str, Any]:
     """The configuration of the Hugging Face class, with a section `albert_tf` for our own settings."""
+    from albert_tf.model import heads
+
     config = model.config
     architecture = model.hf_architecture
     if isinstance(model, heads.AlbertForEmbedding):  # read as such only with its modules

@@ -9,14 +9,14 @@ import re
 from typing import Any
 
 import numpy as np
-from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
 
 from albert_tf.core import files
 from albert_tf.core.errors import UserError
-from albert_tf.formats import checkpoint_files, tf1
+from albert_tf.formats import checkpoint_files, description
+from albert_tf.formats.description import Description
+from albert_tf.formats.file_names import TF1_CONFIG
 from albert_tf.formats.weights import Weights, as_matrix, only_vocabulary, read_config, variables_of
 
-_OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _OF_OPTIMIZER = re.compile(r"^optimizer/|/\.OPTIMIZER_SLOT/")  # in keys
 
 # The Garden's layer -> released name.
@@ -50,43 +50,62 @@ _NAMES = {
 _QUERY = "transformer/self_attention/query/kernel"
 
 
-def recognizes(prefix: str) -> bool:
-    """Whether a prefix is that of an object-based checkpoint; false if the checkpoint is damaged."""
-    try:
-        with checkpoint_files.opened(prefix, "TF2") as reader:
-            return reader.has_tensor(_OBJECT_GRAPH)
-    except UserError:
-        return False
+def recognizes(path: str) -> bool:
+    """Whether a path is that of a checkpoint of objects, or of a folder with one."""
+    prefix = checkpoint_files.prefix_of(path)
+    return prefix != "" and checkpoint_files.has_objects(prefix)
 
 
-def read(prefix: str) -> Weights:
+def describe(path: str) -> Description:
+    """The length in the configuration beside a checkpoint."""
+    config = _config_beside(checkpoint_files.prefix_of(path))
+    return description.of_model(files.read_json(config), None)
+
+
+def read(path: str) -> Weights:
     """The encoder of a checkpoint, and the masked-LM head if it was saved; arrays of other heads keep their keys.
 
     Its folder also contains `albert_config.json` or `bert_config.json`, and possibly one vocabulary.
     """
-    folder = os.path.dirname(prefix)
-    paths = [os.path.join(folder, name) for name in (tf1.CONFIG, "bert_config.json")]
-    path = next(filter(files.exists, paths), "")
-    if not path:
-        raise UserError(f"{prefix}: expected {tf1.CONFIG} beside the checkpoint, found none")
-    config = read_config(path)
+    prefix = checkpoint_files.prefix_of(path)
+    config = read_config(_config_beside(prefix))
     arrays = read_arrays(prefix, config.num_attention_heads)
-    return Weights(prefix, config, arrays, vocabulary=only_vocabulary(folder))
+    vocabulary = only_vocabulary(os.path.dirname(prefix))
+    return Weights(prefix, config, arrays, vocabulary=vocabulary)
+
+
+def _config_beside(prefix: str) -> str:
+    """The path of the configuration in the folder of a checkpoint; an error if there is none."""
+    for name in (TF1_CONFIG, "bert_config.json"):
+        path = os.path.join(os.path.dirname(prefix), name)
+        if files.exists(path):
+            return path
+    raise UserError(f"{prefix}: expected {TF1_CONFIG} beside the checkpoint, found none")
 
 
 def read_arrays(prefix: str, num_heads: int | None = None) -> dict[str, np.ndarray]:
     """Variables as float32 under the released names, or their keys without one; attention kernels are matrices."""
     arrays: dict[str, np.ndarray] = {}
     with checkpoint_files.opened(prefix, "TF2") as reader:
-        for value in (value for node in _nodes(reader) for value in node.attributes):
-            key, known = value.checkpoint_key, _without_scope(value.full_name)
-            if _OF_OPTIMIZER.search(key) or (array := reader.get_tensor(key)).dtype.kind != "f":
+        variables = [variable for node in _nodes(reader) for variable in node.attributes]
+        for variable in variables:
+            key = variable.checkpoint_key
+            if _OF_OPTIMIZER.search(key):
                 continue
-            if num_heads and known == _QUERY and array.shape[1:2] != (num_heads,):
-                reason = f"num_attention_heads is {num_heads}, but {known} is {list(array.shape)}"
+            array = reader.get_tensor(key)
+            if array.dtype.kind != "f":
+                continue
+
+            their_name = _without_scope(variable.full_name)
+            # [D, N, H]: a wrong number of heads would make a matrix of the right shape.
+            if num_heads and their_name == _QUERY and array.shape[1:2] != (num_heads,):
+                reason = (
+                    f"num_attention_heads is {num_heads}, but {their_name} is {list(array.shape)}"
+                )
                 raise UserError(f"{prefix}: {reason}")
-            name = _NAMES.get(known, key.removeprefix("bert/"))
+            name = _NAMES.get(their_name, key.removeprefix("bert/"))
             arrays[name] = as_matrix(name, array.astype(np.float32))
+
     if _NAMES["word_embeddings/embeddings"] not in arrays:
         reason = "is not an AlbertEncoder of the TF Model Garden: it has no word embeddings"
         raise UserError(f"{prefix}: {reason}")
@@ -97,16 +116,20 @@ def read_dictionary(prefix: str, attribute: str) -> dict[str, np.ndarray]:
     """The variables in a dictionary that is an attribute of the saved object, by their keys."""
     with checkpoint_files.opened(prefix, "TF2") as reader:
         nodes = _nodes(reader)
-        [number] = [one.node_id for one in nodes[0].children if one.local_name == attribute]
+        [number] = [child.node_id for child in nodes[0].children if child.local_name == attribute]
         return {
-            child.local_name: reader.get_tensor(value.checkpoint_key).astype(np.float32)
+            child.local_name: reader.get_tensor(variable.checkpoint_key).astype(np.float32)
             for child in nodes[number].children
-            for value in nodes[child.node_id].attributes
+            for variable in nodes[child.node_id].attributes
         }
 
 
 def _nodes(reader: Any) -> Any:
-    return TrackableObjectGraph.FromString(reader.get_tensor(_OBJECT_GRAPH)).nodes
+    """The nodes of a checkpoint's graph of objects."""
+    from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
+
+    graph = reader.get_tensor(checkpoint_files.OBJECT_GRAPH)
+    return TrackableObjectGraph.FromString(graph).nodes
 
 
 def _without_scope(name: str) -> str:

@@ -5,7 +5,6 @@ All models are filled from `Weights`; it is an error if an encoder variable has 
 """
 
 import dataclasses
-import os
 from collections.abc import Collection, Mapping, Sequence
 from numbers import Integral
 from typing import Any, TypeVar, overload
@@ -16,23 +15,11 @@ import safetensors
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.core import files, run_files
+from albert_tf.core import files
 from albert_tf.core.errors import UserError, first_line, shortened
-from albert_tf.formats import (
-    depth,
-    description,
-    embedding_modules,
-    hub_names,
-    hugging_face,
-    keras_hub,
-    model_card,
-    model_garden,
-    run,
-    sentence_transformers,
-    tf1,
-    tf_hub,
-)
-from albert_tf.formats.weights import POOLER, LoadReport, Weights, check, match
+from albert_tf.formats import hugging_face, keras_hub, model_card, sentence_transformers, tf1
+from albert_tf.formats.layouts import read_weights
+from albert_tf.formats.weights import POOLER, LoadReport, Weights, match
 from albert_tf.model import heads
 from albert_tf.model.encoder import AlbertEncoder, SavableModel
 from albert_tf.text.tokenizer import Tokenizer
@@ -164,56 +151,6 @@ def _untrained(model: heads.ModelWithHead) -> set[str]:
     changed = [name for name in initial if not np.array_equal(variables[name], initial[name])]
     trained = tuple("/".join(name.split("/")[:2]) for name in changed)
     return {name for name in initial if not name.startswith(trained)}
-
-
-def read_weights(path: files.AnyPath, num_hidden_layers: int | None = None) -> Weights:
-    """Configuration, arrays and vocabulary of a model; arguments and errors as in `load_pretrained`."""
-    try:
-        # `check` finds values that are not finite.
-        with np.errstate(over="ignore", invalid="ignore"):
-            weights = _read(str(path).rstrip("/"))
-    except OSError as error:  # a folder that cannot be listed, for example
-        raise UserError(f"{path}: cannot be read ({first_line(error)})") from None
-    check(weights)
-    return depth.with_layers(weights, num_hidden_layers)
-
-
-def _read(path: str) -> Weights:
-    """See `read_weights`; the arrays are not checked or converted."""
-    if path.startswith(files.HUB_PREFIX):
-        return sentence_transformers.read(hub_names.fetched(path))
-    description.check_is_there(path)
-    prefix = path.removesuffix(".index")
-    if files.exists(prefix + ".index"):
-        return _read_checkpoint(prefix)
-    names = files.names_in(path)
-    has_weights = any(name.startswith(description.WEIGHT_FILES) for name in names)
-    if has_weights or embedding_modules.recognizes(path):
-        return sentence_transformers.read(path)
-    if tf_hub.recognizes(path):
-        return tf_hub.read(path)
-    if files.is_folder(os.path.join(path, "checkpoints")):
-        return run.read(path)
-    indexes = [name for name in names if name.endswith(".index")]
-    if len(indexes) == 1:
-        return _read_checkpoint(os.path.join(path, indexes[0].removesuffix(".index")))
-    if "tf_model.h5" in names:
-        reason = "tf_model.h5 is not read; convert it with from_pretrained(folder, from_tf=True) of transformers 4"
-        raise UserError(f"{path}: {reason}")
-    if any(name.endswith(".tflite") for name in names):
-        raise UserError(f"{path}: {description.NOT_TFLITE}")
-    if versions := [name for name in names if tf_hub.recognizes(os.path.join(path, name))]:
-        reason = f"give one of them, such as {path}/{versions[-1]}"
-        raise UserError(f"{path}: has exports in subfolders; {reason}")
-    known = f"{hugging_face.WEIGHTS}, {tf_hub.GRAPH}"
-    expected = f"{known}, a run's checkpoints or one checkpoint (*.index)"
-    raise UserError(f"{path}: expected a folder with {expected}, found {len(indexes)} checkpoints")
-
-
-def _read_checkpoint(prefix: str) -> Weights:
-    if run_folder := run_files.folder_of(prefix):
-        return run.read(run_folder, prefix)
-    return (model_garden if model_garden.recognizes(prefix) else tf1).read(prefix)
 
 
 def assign_weights(variables: Mapping[str, tf.Variable], weights: Weights) -> LoadReport:

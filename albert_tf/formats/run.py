@@ -1,53 +1,117 @@
-"""Reads the models of runs from the runs' folders."""
+"""Reads the models of runs from the runs' folders, or from one of their checkpoints."""
 
 import math
 import os
+import re
 import sys
 from collections.abc import Mapping
 from typing import Any
 
-import tensorflow as tf
-
 from albert_tf.core import files, run_files
 from albert_tf.core.errors import UserError
-from albert_tf.formats import checkpoint_files, hugging_face, sentence_transformers
-from albert_tf.formats.weights import Weights, encoder_shapes, model_class_of
+from albert_tf.formats import checkpoint_files, description, hugging_face, sentence_transformers
+from albert_tf.formats.description import Description
+from albert_tf.formats.file_names import CONFIG, WEIGHTS
+from albert_tf.formats.weights import Weights, check_class, encoder_shapes
 from albert_tf.model.config import AlbertConfig
-from albert_tf.model.heads import AlbertForPreTraining
+from albert_tf.model.head_names import PRETRAINING
+
+_CHECKPOINTS = "checkpoints"
 
 
-def read(folder: str, checkpoint: str = "") -> Weights:
+def recognizes(path: str) -> bool:
+    """Whether a path is that of a run's folder, or of a checkpoint of a run."""
+    folder, _ = _run_and_checkpoint(path)
+    return folder != ""
+
+
+def describe(path: str) -> Description:
+    """The length of a run's model, and all settings of its task."""
+    folder, _ = _run_and_checkpoint(path)
+    settings = files.read_json(os.path.join(folder, CONFIG))
+    return description.of_sizes(settings.get("model"), settings.get("task"))
+
+
+def read(path: str) -> Weights:
     """The model of a run: of its newest checkpoint or, after a finished fine-tuning, of its model folder (the best).
 
-    `checkpoint` is the prefix of one of its checkpoints, to be read instead.
+    If the path is that of a checkpoint, the model is that of this checkpoint.
     """
-    path = os.path.join(folder, "config.json")
-    settings = files.read_json(path)
-    groups = {name: settings.get(name, {}) for name in ("model", "head", "task")}
-    if not settings.get("model") or not all(isinstance(group, dict) for group in groups.values()):
-        raise UserError(f"{folder}: expected a run's config.json, with the model's configuration")
-    config = AlbertConfig.from_dict(groups["model"], source=folder)
-    model_class = model_class_of(groups["head"].get("model_class", "AlbertForPreTraining"), path)
+    folder, checkpoint = _run_and_checkpoint(path)
+    settings = files.read_json(os.path.join(folder, CONFIG))
+    if checkpoint:
+        return _read_checkpoint(folder, checkpoint, settings)
+
+    _check_has_model(folder, settings)
     model_folder = os.path.join(folder, "model")
-    is_finished = files.exists(os.path.join(model_folder, hugging_face.WEIGHTS))
-    if is_finished and not checkpoint and model_class is not AlbertForPreTraining:
-        return sentence_transformers.read(model_folder)
-    saved = checkpoint or run_files.newest_checkpoint(os.path.join(folder, "checkpoints"))
-    if not saved:
+    is_finished = files.exists(os.path.join(model_folder, WEIGHTS))
+    is_pretraining = _model_class(folder, settings) == PRETRAINING
+    if is_finished and not is_pretraining:
+        return sentence_transformers.read_with_or_without_modules(model_folder)
+
+    newest = run_files.newest_checkpoint(os.path.join(folder, _CHECKPOINTS))
+    if not newest:
         raise UserError(f"{folder}: the run has no checkpoint yet")
-    if not checkpoint and not is_finished:
-        _remark_on_unfinished(folder, saved, settings)
-    checkpoint = saved
+    if not is_finished:
+        _remark_on_unfinished(folder, newest, settings)
+    return _read_checkpoint(folder, newest, settings)
+
+
+def _run_and_checkpoint(path: str) -> tuple[str, str]:
+    """The folder of a run, and the prefix of a checkpoint if the path is that of one; "" for what a path is not.
+
+    Examples:
+      "runs/mrpc" -> "runs/mrpc", ""
+      "runs/mrpc/checkpoints/step-100" -> "runs/mrpc", "runs/mrpc/checkpoints/step-100"
+    """
+    if files.is_folder(os.path.join(path, _CHECKPOINTS)):
+        return path, ""
+    checkpoint = checkpoint_files.prefix_of(path)
+    match = re.fullmatch(rf"(?:(.*)/)?{_CHECKPOINTS}(?:/best)?/[^/]+", checkpoint)
+    if not match:
+        return "", ""
+    folder = match[1] or "."
+    if not files.exists(os.path.join(folder, CONFIG)):
+        return "", ""
+    return folder, checkpoint
+
+
+def _check_has_model(folder: str, settings: Mapping[str, Any]) -> None:
+    """Checks that a run's config.json has the parts that describe its model."""
+    groups = [settings.get(name, {}) for name in ("model", "head", "task")]
+    if not settings.get("model") or not all(isinstance(group, dict) for group in groups):
+        raise UserError(f"{folder}: expected a run's config.json, with the model's configuration")
+
+
+def _model_class(folder: str, settings: Mapping[str, Any]) -> str:
+    """The name of the class of a run's model."""
+    name = settings.get("head", {}).get("model_class", PRETRAINING)
+    check_class(name, os.path.join(folder, CONFIG))
+    return name
+
+
+def _read_checkpoint(folder: str, checkpoint: str, settings: Mapping[str, Any]) -> Weights:
+    """The model of a run's checkpoint."""
+    import tensorflow as tf
+
+    from albert_tf.model.heads import MODEL_CLASSES
+
+    _check_has_model(folder, settings)
+    config = AlbertConfig.from_dict(settings["model"], source=folder)
+    model_class = _model_class(folder, settings)
     with checkpoint_files.opened(checkpoint, "TF2") as reader:
-        _check_size(config, reader, path)
-        model = model_class(config, dtype="float32")
+        _check_size(config, reader, os.path.join(folder, CONFIG))
+        model = MODEL_CLASSES[model_class](config, dtype="float32")
         # Without expect_partial, TensorFlow would also warn about missing values, after the error.
         restored = tf.train.Checkpoint(model=model).read(checkpoint).expect_partial()
         restored.assert_existing_objects_matched()
     arrays = {name: variable.numpy() for name, variable in model.named_variables().items()}
-    text = hugging_face.vocabulary_of(model_folder, {})
-    recorded = {name: value for name, value in groups["task"].items() if name in text}
-    return Weights(checkpoint, config, arrays, model_class.__name__, **text | recorded)
+
+    text = hugging_face.vocabulary_of(os.path.join(folder, "model"), {})
+    for name, value in settings.get("task", {}).items():
+        if name in text:
+            text[name] = value
+    return Weights(checkpoint, config, arrays, model_class, **text)
 
 
 def _check_size(config: AlbertConfig, reader: Any, path: str) -> None:

@@ -3,17 +3,18 @@
 import dataclasses
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import safetensors.numpy
 
 from albert_tf.core import files
 from albert_tf.core.errors import UserError, shortened
-from albert_tf.formats import cross_encoders, embedding_modules, hugging_face, setfit
-from albert_tf.formats.description import CONFIG
+from albert_tf.formats import embedding_modules, hugging_face, setfit
+from albert_tf.formats.description import Description
+from albert_tf.formats.file_names import CONFIG, WEIGHTS
 from albert_tf.formats.weights import Weights
-from albert_tf.model.heads import AlbertForEmbedding, AlbertForSequenceClassification
+from albert_tf.model.head_names import EMBEDDING, EMBEDDING_MODULES, EMBEDDING_PROJECTION
 from albert_tf.model.pooling import ORDER_OF_SWITCHES, POOLINGS, parts_of
 from albert_tf.model.vector_modules import (
     DENSE,
@@ -23,58 +24,79 @@ from albert_tf.model.vector_modules import (
     activation_of_torch,
 )
 
+if TYPE_CHECKING:
+    from albert_tf.model.heads import AlbertForEmbedding
+
 _PREFIX = "sentence_transformers.models."  # version 6 writes other names, and reads these, too
-_PROJECTION = AlbertForEmbedding.head_prefix
 
 
-def read(folder: str) -> Weights:
-    """The model in a Hugging Face folder; with modules beside it, their settings and arrays belong to the model."""
-    setfit.remark_on_head(folder)
-    if embedding_modules.recognizes(folder):
-        return _read_modules(folder)
-    weights = hugging_face.read(folder)
-    about = embedding_modules.about(folder)
+def recognizes(path: str) -> bool:
+    """Whether a path is that of a folder with the modules of sentence embeddings."""
+    return embedding_modules.recognizes(path)
+
+
+def describe(path: str) -> Description:
+    """The length and text cleaning of a folder's model, and the settings with which its vectors are made."""
+    transformer, _ = embedding_modules.modules(path)
+    model = hugging_face.describe(transformer)
+    if model.task_name:  # trained here
+        return model
+    of_modules = embedding_modules.settings(path, model.max_position_embeddings or 0)
+    cleaning = embedding_modules.cleaning(transformer, model.settings)
+    settings = {**model.settings, **of_modules, **cleaning}
+    return model._replace(task_name="embedding", settings=settings)
+
+
+def read(path: str) -> Weights:
+    """The model in a folder: the encoder, and the settings and arrays of the modules after it."""
+    setfit.remark_on_head(path)
+    transformer, _ = embedding_modules.modules(path)
+    weights = hugging_face.read_model(transformer)
     config = weights.config
-    if weights.model_class == AlbertForSequenceClassification.__name__:
-        config = cross_encoders.with_activation(config, folder, about)
-    if about.get("similarity_fn_name"):
-        how = {"similarity": embedding_modules.similarity(about, folder)}
-        config = config.replace(foreign={**config.foreign, "sentence_embedding": how})
-    return dataclasses.replace(weights, config=config)
+    task = embedding_modules.settings(path, config.max_position_embeddings)
+    embedding_modules.check_width(path, config.hidden_size)
 
+    about = embedding_modules.about(path)
+    about_path = os.path.join(path, embedding_modules.ABOUT)
+    how: dict[str, Any] = {
+        "pooling": task["pooling"],
+        "normalize": task["normalize"],
+        "similarity": embedding_modules.similarity(about, about_path),
+    }
 
-def _read_modules(folder: str) -> Weights:
-    transformer, _ = embedding_modules.modules(folder)
-    weights = hugging_face.read(transformer)
-    config = weights.config
-    task = embedding_modules.settings(folder, config.max_position_embeddings)
-    embedding_modules.check_width(folder, config.hidden_size)
-    how: dict[str, Any] = {name: task[name] for name in ("pooling", "normalize")}
-    about_path = os.path.join(folder, embedding_modules.ABOUT)
-    how["similarity"] = embedding_modules.similarity(embedding_modules.about(folder), about_path)
     arrays = {name: array for name, array in weights.arrays.items() if name.startswith("bert/")}
-    width = config.hidden_size * len(parts_of(how["pooling"]))
-    if embedding_modules.is_usual(folder):
-        dense = [m for m in embedding_modules.layers(folder) if m.kind == embedding_modules.DENSE]
-        if dense:
-            arrays_of_dense, activation = _dense(dense[0].folder, width)
-            arrays |= {_PROJECTION + name: array for name, array in arrays_of_dense.items()}
-            size = len(arrays_of_dense["bias"])
-            how |= {"projection_size": size, "projection_activation": activation}
-            task["projection_size"] = size
+    width = config.hidden_size * len(parts_of(how["pooling"]))  # of the pooled vectors
+    if embedding_modules.is_usual(path):
+        for module in embedding_modules.layers(path):
+            if module.kind == embedding_modules.DENSE:
+                arrays_of_dense, activation = _dense(module.folder, width)
+                for name, array in arrays_of_dense.items():
+                    arrays[EMBEDDING_PROJECTION + name] = array
+                size = len(arrays_of_dense["bias"])
+                how["projection_size"] = size
+                how["projection_activation"] = activation
+                task["projection_size"] = size
     else:
-        modules, arrays_of_modules = _further_modules(folder, width)
+        modules, arrays_of_modules = _further_modules(path, width)
         how["modules"] = modules
         arrays |= arrays_of_modules
+
     return dataclasses.replace(
         weights,
         **embedding_modules.cleaning(transformer, vars(weights)),
-        source=folder,
+        source=path,
         config=config.replace(foreign={**config.foreign, "sentence_embedding": how}),
         arrays=arrays,
-        model_class=AlbertForEmbedding.__name__,
+        model_class=EMBEDDING,
         task_settings={**weights.task_settings, **task},
     )
+
+
+def read_with_or_without_modules(folder: str) -> Weights:
+    """The model in a folder that is either in this layout, or a plain folder of the transformers library."""
+    if recognizes(folder):
+        return read(folder)
+    return hugging_face.read(folder)
 
 
 def _further_modules(folder: str, width: int) -> tuple[list[dict[str, Any]], dict[str, np.ndarray]]:
@@ -92,7 +114,7 @@ def _further_modules(folder: str, width: int) -> tuple[list[dict[str, Any]], dic
             modules.append({"kind": LAYER_NORM})
         else:
             modules.append({"kind": NORMALIZE})
-        prefix = f"{AlbertForEmbedding.modules_prefix}{number}/"
+        prefix = f"{EMBEDDING_MODULES}{number}/"
         arrays |= {prefix + name: array for name, array in own.items()}
     return modules, arrays
 
@@ -137,7 +159,7 @@ def _layer_norm(folder: str, width: int) -> dict[str, np.ndarray]:
     return arrays
 
 
-def module_files(model: AlbertForEmbedding, task: Mapping[str, Any]) -> dict[str, bytes]:
+def module_files(model: "AlbertForEmbedding", task: Mapping[str, Any]) -> dict[str, bytes]:
     """The files of a folder that the Hugging Face layout does not have, by their paths."""
     how = model.config.sentence_embedding
     written = [_pooling_module(model)]
@@ -156,7 +178,7 @@ def module_files(model: AlbertForEmbedding, task: Mapping[str, Any]) -> dict[str
         contents[f"{place}/{CONFIG}"] = files.json_bytes(settings)
         if tensors:
             content = safetensors.numpy.save(tensors, metadata={"format": "pt"})
-            contents[f"{place}/{hugging_face.WEIGHTS}"] = content
+            contents[f"{place}/{WEIGHTS}"] = content
     length = task.get("max_seq_length", model.config.max_position_embeddings)
     about = {"__version__": {}, "similarity_fn_name": how["similarity"], "prompts": {}}
     values = {
@@ -171,7 +193,7 @@ def module_files(model: AlbertForEmbedding, task: Mapping[str, Any]) -> dict[str
 _Written = tuple[str, dict[str, Any], dict[str, np.ndarray]]
 
 
-def _pooling_module(model: AlbertForEmbedding) -> _Written:
+def _pooling_module(model: "AlbertForEmbedding") -> _Written:
     names = parts_of(model.config.sentence_embedding["pooling"])
     settings: dict[str, Any] = {"word_embedding_dimension": model.config.hidden_size}
     if names == [name for name in ORDER_OF_SWITCHES if name in names]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
 
-from albert_tf.formats.description import TOKENIZER_SETTINGS as SETTINGS
+from albert_tf.formats.file_names import TOKENIZER_SETTINGS as SETTINGS
 from albert_tf.text import added_tokens, wordpiece
 from albert_tf.text.character_class import inside_class
 from albert_tf.text.tokenizer import Tokenizer, WordPieceTokenizer

@@ -12,6 +12,7 @@ import numpy as np
 from albert_tf.core import files
 from albert_tf.core.errors import UserError, shortened
 from albert_tf.model.config import AlbertConfig
+from albert_tf.model.head_names import ARCHITECTURES, PRETRAINING
 from albert_tf.text.rules import TokenizerRules
 from albert_tf.text.tokenizer import Tokenizer
 
@@ -20,9 +21,17 @@ if TYPE_CHECKING:
 
 Shapes = Mapping[str, tuple[int, ...]]
 _SIZES = (
-    *("vocab_size", "embedding_size", "hidden_size", "num_hidden_layers", "num_hidden_groups"),
-    *("inner_group_num", "num_attention_heads", "intermediate_size", "hidden_act"),
-    *("max_position_embeddings", "type_vocab_size"),
+    "vocab_size",
+    "embedding_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_hidden_groups",
+    "inner_group_num",
+    "num_attention_heads",
+    "intermediate_size",
+    "hidden_act",
+    "max_position_embeddings",
+    "type_vocab_size",
 )
 POOLER = ("bert/pooler/dense/kernel", "bert/pooler/dense/bias")
 
@@ -34,7 +43,7 @@ class Weights:
     source: str
     config: AlbertConfig
     arrays: Mapping[str, np.ndarray]  # float, by released variable name
-    model_class: str = "AlbertForPreTraining"
+    model_class: str = PRETRAINING
     vocabulary: str = ""  # path of its SentencePiece model or WordPiece vocabulary, if it has one
     do_lower_case: bool | None = None
     task_settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # if fine-tuned
@@ -48,6 +57,12 @@ class Weights:
         """The arguments of `Tokenizer`; values that no file contains are those of the released models."""
         is_lower = self.do_lower_case is not False
         return {"do_lower_case": is_lower, "keep_accents": self.keep_accents is True}
+
+    @property
+    def longest_sequence(self) -> int:
+        """The most tokens of a sequence, by the model's positions and its tokenizer's files."""
+        positions = self.config.max_position_embeddings
+        return min(positions, self.max_length or positions)
 
     def without_head(self) -> "Weights":
         """The same weights without the head."""
@@ -153,7 +168,7 @@ def check(weights: Weights) -> None:
     A configuration may claim any size; a model of that size would fill the memory before `match` compares the rest.
     """
     source = weights.source
-    model_class_of(weights.model_class, source)
+    check_class(weights.model_class, source)
     check_settings(weights)
     of_encoder = {name: weights.arrays[name] for name in weights.arrays if name.startswith("bert/")}
     match(encoder_shapes(weights.config), dataclasses.replace(weights, arrays=of_encoder))
@@ -179,14 +194,29 @@ def check_settings(weights: Weights) -> None:
         raise UserError(f"{source}: expected the settings of a task, got {shortened(task)}")
 
 
-def model_class_of(name: Any, source: str) -> type["ModelWithHead"]:
-    """The class of a model whose file names it; an error if no class has this name."""
-    from albert_tf.model.heads import MODEL_CLASSES  # TensorFlow
+def check_class(name: Any, source: str) -> None:
+    """Checks that a file names the class of a model that exists here, or that a task of the user defines."""
+    if isinstance(name, str) and (name in ARCHITECTURES or name in _classes_with_those_of_users()):
+        return
+    reason = "is unknown here; name the file that defines it with --task_module"
+    raise UserError(f"{source}: model_class {shortened(name)} {reason}")
 
-    if not isinstance(name, str) or name not in MODEL_CLASSES:
-        reason = "is unknown here; name the file that defines it with --task_module"
-        raise UserError(f"{source}: model_class {shortened(name)} {reason}")
-    return MODEL_CLASSES[name]
+
+def architecture_of(name: Any) -> str:
+    """The class of transformers with the same head as a class of ours; "" if there is none, or no such class."""
+    if not isinstance(name, str):
+        return ""
+    if name in ARCHITECTURES:
+        return ARCHITECTURES[name]
+    model_class = _classes_with_those_of_users().get(name)
+    return model_class.hf_architecture if model_class else ""
+
+
+def _classes_with_those_of_users() -> Mapping[str, type["ModelWithHead"]]:
+    """All classes of models; whoever adds one to `MODEL_CLASSES` has loaded TensorFlow."""
+    from albert_tf.model.heads import MODEL_CLASSES
+
+    return MODEL_CLASSES
 
 
 def check_complete(values: Mapping[str, Any], source: str) -> None:

@@ -6,6 +6,7 @@ Shape legend: `encoder.py`.
 import tensorflow as tf
 import tf_keras
 
+from albert_tf.model import head_names
 from albert_tf.model.activations import function_of
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.encoder import (
@@ -134,7 +135,7 @@ class ModelWithHead(SavableModel):
 class AlbertForPreTraining(ModelWithHead):
     """Encoder with the masked-LM and sentence-order heads."""
 
-    hf_architecture = "AlbertForPreTraining"
+    hf_architecture = head_names.ARCHITECTURES[head_names.PRETRAINING]
     pipeline_tag = "fill-mask"
 
     def _build_head(self, initializers):
@@ -170,7 +171,7 @@ class AlbertForPreTraining(ModelWithHead):
 class AlbertForSequenceClassification(ModelWithHead):
     """Encoder with a score for each label, of the pooled output; one is a regression (classifier_utils.py:779)."""
 
-    hf_architecture = "AlbertForSequenceClassification"
+    hf_architecture = head_names.ARCHITECTURES[head_names.SEQUENCE_CLASSIFICATION]
     pipeline_tag = "text-classification"
 
     def call(self, inputs, training=False, seed=None):
@@ -186,7 +187,7 @@ class AlbertForTokenClassification(ModelWithHead):
     Source: BERT paper, section 5.3; `AlbertForTokenClassification` of transformers. The original has no such task.
     """
 
-    hf_architecture = "AlbertForTokenClassification"
+    hf_architecture = head_names.ARCHITECTURES[head_names.TOKEN_CLASSIFICATION]
     pipeline_tag = "token-classification"
     uses_pooler = False
 
@@ -200,7 +201,7 @@ class AlbertForTokenClassification(ModelWithHead):
 class AlbertForMultipleChoice(ModelWithHead):
     """Encoder with one score for each choice, a separate sequence (original race_utils.py, create_model)."""
 
-    hf_architecture = "AlbertForMultipleChoice"
+    hf_architecture = head_names.ARCHITECTURES[head_names.MULTIPLE_CHOICE]
     pipeline_tag = "multiple-choice"
 
     def _build_head(self, initializers):
@@ -217,7 +218,7 @@ class AlbertForMultipleChoice(ModelWithHead):
 class AlbertForSpan(ModelWithHead):
     """Encoder with a start and an end score at each position (SQuAD 1.1; original squad_utils.py, create_v1_model)."""
 
-    hf_architecture = "AlbertForQuestionAnswering"
+    hf_architecture = head_names.ARCHITECTURES[head_names.SPAN]
     pipeline_tag = "question-answering"
     head_prefix = "cls/squad/"
     uses_pooler = False
@@ -336,8 +337,8 @@ class AlbertForEmbedding(ModelWithHead):
     Source: Sentence-BERT (arXiv 1908.10084), section 3.
     """
 
-    head_prefix = "embedding/projection/"
-    modules_prefix = "embedding/modules/"
+    head_prefix = head_names.EMBEDDING_PROJECTION
+    modules_prefix = head_names.EMBEDDING_MODULES
     pipeline_tag = "sentence-similarity"
     uses_pooler = False
     cuts_padding = False

@@ -11,8 +11,9 @@ import numpy as np
 from albert_tf.core import files
 from albert_tf.core.errors import UserError, first_line
 from albert_tf.core.workers import num_cores
-from albert_tf.formats.description import EXPORT, TF1_CONFIG
-from albert_tf.formats.weights import Weights, check_settings, only_vocabulary, read_export
+from albert_tf.formats import exported_files
+from albert_tf.formats.file_names import EXPORT, TF1_CONFIG
+from albert_tf.formats.weights import Weights
 from albert_tf.model.config import AlbertConfig
 from albert_tf.serving.parts import TOKENS
 from albert_tf.tasks.predictor import Arrays, Compute, Features
@@ -100,17 +101,19 @@ def is_export(path: str) -> bool:
     return is_file or files.exists(os.path.join(path, MODEL))
 
 
-def read(path: str) -> tuple[Weights, OnnxModel]:
-    """The description of an export, which has no arrays, and its model; `path` is the folder, or a file in it."""
-    folder = path if files.is_folder(path) else os.path.dirname(path) or os.curdir
-    about_path, config_path = (os.path.join(folder, name) for name in (EXPORT, TF1_CONFIG))
-    for needed in (os.path.join(folder, MODEL), about_path, config_path):
+def read(path: str) -> Weights:
+    """What the files of an export say about its model, without arrays; `path` is the folder, or a file in it."""
+    folder = exported_files.folder_of(path)
+    for name in (MODEL, EXPORT, TF1_CONFIG):
+        needed = os.path.join(folder, name)
         if not files.exists(needed):
             expected = "the files of albert-tf export --format=onnx"
             raise UserError(f"{needed}: is missing; expected {expected}")
-    settings = read_export(about_path)
-    config = AlbertConfig.from_dict(files.read_json(config_path), source=config_path)
-    weights = Weights(folder, config, {}, vocabulary=only_vocabulary(folder), **settings)
-    check_settings(weights)
+    return exported_files.read_without_arrays(folder)
+
+
+def load(weights: Weights) -> OnnxModel:
+    """The model in the folder of an export, of what `read` returned."""
+    folder = weights.source
     contents = {name: os.path.join(folder, name) for name in (MODEL, MASKED_LM)}
-    return weights, OnnxModel(contents, weights.config)
+    return OnnxModel(contents, weights.config)

@@ -10,7 +10,8 @@ from albert_tf.core import flags
 from albert_tf.core.errors import UserError
 from albert_tf.core.files import HUB_PREFIX
 from albert_tf.formats import hub_names
-from albert_tf.formats.description import Description, describe
+from albert_tf.formats.description import Description
+from albert_tf.formats.layouts import describe
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks import registry
 from albert_tf.tasks.definition import TaskDefinition

@@ -223,7 +223,7 @@ class Tokenizer(abc.ABC):
           UserError: there is no such model, no vocabulary came with it, or the vocabulary is not the model's.
         """
         # Imported by name, because the packages that read models build on this one.
-        load = pkgutil.resolve_name("albert_tf.serving.predictors:load_tokenizer")
+        load = pkgutil.resolve_name("albert_tf.formats.model_tokenizer:load_tokenizer")
         return load(path, do_lower_case)
 
     def save_pretrained(self, folder: AnyPath) -> None:

@@ -5,7 +5,7 @@ import json
 import pathlib
 
 from albert_tf import save_pretrained
-from albert_tf.formats.description import describe
+from albert_tf.formats.layouts import describe
 from albert_tf.formats.pretrained import build_model, read_weights
 from albert_tf.tasks import runner
 from albert_tf.tasks.embedding.definition import DEFINITION

@@ -1,0 +1,25 @@
+"""The forms of exports, one row for each. Another form is another module and its row here; all load without TensorFlow.
+
+The flags of `albert-tf export`, their choices, and the loading of exports are made from the rows.
+"""
+
+from albert_tf.serving.exports.form import Form
+from albert_tf.serving.exports.onnx import ONNX
+from albert_tf.serving.exports.saved_model import SAVED_MODEL
+from albert_tf.serving.exports.tflite import TFLITE
+
+EXPORTS: dict[str, Form] = {form.name: form for form in (SAVED_MODEL, TFLITE, ONNX)}
+
+
+def quantizations() -> tuple[str, ...]:
+    """The quantizations of all forms, each once."""
+    names = [name for form in EXPORTS.values() for name in form.quantizations]
+    return tuple(dict.fromkeys(names))
+
+
+def form_that_computes(path: str) -> Form | None:
+    """The form of the export at a path, if it can be loaded as it is; None for everything else."""
+    for form in EXPORTS.values():
+        if form.recognizes(path):
+            return form
+    return None

@@ -1,0 +1,109 @@
+"""What every form of exports has, and the files that lie beside an exported model."""
+
+import dataclasses
+import importlib.util
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from albert_tf.core import files
+from albert_tf.core.errors import UserError
+from albert_tf.formats.file_names import EXPORT, TF1_CONFIG
+from albert_tf.formats.weights import Weights
+
+if TYPE_CHECKING:
+    from albert_tf.model.heads import ModelWithHead
+    from albert_tf.tasks.predictor import Compute
+    from albert_tf.text.tokenizer import Tokenizer
+
+
+class Order(NamedTuple):
+    """A model to export, and how."""
+
+    path: str  # of the file, or of the SavedModel's folder
+    model: "ModelWithHead"
+    weights: Weights
+    task: Mapping[str, Any]  # its settings
+    missing: Sequence[str]  # released names of variables without trained values
+    tokenizer: "Tokenizer | None"
+    quantization: str
+    dtype: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Form:
+    """A form of exports.
+
+    Attributes:
+      name: the value of --format.
+      title: its usual name, for messages.
+      file: the name of its file in --output_dir; "" for a folder with the name of the version.
+      write: writes an export.
+      quantizations: the values of --quantization.
+      packages: those that must be installed.
+      reads_windows: whether programs that load such an export read long texts in windows.
+      takes_texts: whether the export itself tokenizes, and so needs a vocabulary.
+
+    Exports that `load_predictor` computes with, and not only other programs, have three more:
+      recognizes: whether a path is that of such an export.
+      read: what its files say about the model, without arrays.
+      load: what computes the model's outputs, of what `read` returned; it also has the model's `config`.
+    """
+
+    name: str
+    title: str
+    file: str
+    write: Callable[[Order], None]
+    quantizations: tuple[str, ...] = ("none",)
+    packages: tuple[str, ...] = ()
+    reads_windows: bool = False
+    takes_texts: bool = False
+    recognizes: Callable[[str], bool] = lambda path: False
+    read: Callable[[str], Weights] | None = None
+    load: "Callable[[Weights], Compute] | None" = None
+
+    def missing_package(self) -> str:
+        """The first of the packages that is not installed; "" if all are."""
+        for package in self.packages:
+            if not importlib.util.find_spec(package):
+                return package
+        return ""
+
+
+def files_beside(order: Order, **how: str) -> dict[str, bytes]:
+    """Files for programs that read an export without running it: configuration, settings, vocabulary."""
+    about: dict[str, Any] = {
+        "model_class": order.weights.model_class,
+        **order.weights.cleaning,
+        **how,
+        "task": dict(order.task),
+        "without_values": order.missing,
+    }
+    tokenizer = order.tokenizer
+    if tokenizer and tokenizer.rules.to_dict():
+        about["rules"] = tokenizer.rules.to_dict()
+
+    contents = {
+        TF1_CONFIG: order.model.config.to_json_string().encode(),
+        EXPORT: files.json_bytes(about),
+    }
+    if tokenizer:
+        contents[tokenizer.file_name] = tokenizer.content
+    return contents
+
+
+def write_files(order: Order, contents: Mapping[str, bytes]) -> None:
+    """Writes the files of an export, contents by name, with those that lie beside them."""
+    beside = files_beside(order, quantization=order.quantization)
+    with files.errors_named(order.path, "written"):
+        files.write_files(os.path.dirname(order.path), {**contents, **beside})
+    sizes = ", ".join(f"{name} {len(content):,} bytes" for name, content in contents.items())
+    length = order.task["max_seq_length"]
+    print(f"{order.path}: {order.weights.model_class}, {sizes}, length {length}")
+
+
+def check_has_pooler(order: Order) -> None:
+    """Checks that the pooler has trained values, for forms that cannot leave its outputs out."""
+    if any(name.startswith("bert/") for name in order.missing):
+        reason = f"has no values for the pooler, which {os.path.basename(order.path)} needs"
+        raise UserError(f"{order.weights.source}: {reason}; export --format=saved_model")

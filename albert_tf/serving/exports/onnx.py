@@ -1,0 +1,29 @@
+"""ONNX files, which take ids, and which `load_predictor` computes without TensorFlow."""
+
+from albert_tf.model.head_names import PRETRAINING
+from albert_tf.serving import onnx_model
+from albert_tf.serving.exports.form import Form, Order, check_has_pooler, write_files
+
+
+def _write(order: Order) -> None:
+    from albert_tf.serving import onnx_files  # needs TensorFlow
+
+    # The files of a pretrained model omit outputs without trained values.
+    is_pretrained = order.weights.model_class == PRETRAINING
+    if order.model.uses_pooler and not is_pretrained:
+        check_has_pooler(order)
+    write_files(order, onnx_files.convert(order.model, order.missing, order.quantization))
+
+
+ONNX = Form(
+    name="onnx",
+    title="ONNX",
+    file=onnx_model.MODEL,
+    write=_write,
+    quantizations=("none", "int8", "int8_weights"),
+    packages=("onnx", "onnxruntime"),
+    reads_windows=True,
+    recognizes=onnx_model.is_export,
+    read=onnx_model.read,
+    load=onnx_model.load,
+)
