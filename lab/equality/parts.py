@@ -206,8 +206,8 @@ def pretraining(checkout: Checkout) -> dict:
     )
     cases = {
         "whole": f"--input_file={packed} --eval_file={packed}",
-        "adamw": f"--input_file={dynamic} --do_eval=false --optimizer=adamw --gradient_accumulation_steps=2",
-        "muon": f"--input_file={full} --eval_file={full} --optimizer=muon --recompute_activations",
+        "adamw": f"--input_file={dynamic} --do_eval=false --optimizer=adamw --recompute_activations",
+        "muon": f"--input_file={full} --eval_file={full} --optimizer=muon --gradient_accumulation_steps=2",
     }
     values = {}
     for name, flags in cases.items():

@@ -122,9 +122,10 @@ def _joined_values(
 
 def _sums_of_rows(values: np.ndarray, per_row: np.ndarray) -> np.ndarray:
     """The sum of the examples' values in each row, [rows]."""
-    if not len(per_row):
-        return values[:0]
-    return np.add.reduceat(values, np.cumsum([0, *per_row[:-1]]))
+    # [4, 1, 2] with per_row [2, 0, 1] -> [5, 0, 2]; a row that only pads a part of a batch has no examples.
+    row_of_example = np.repeat(np.arange(len(per_row)), per_row)
+    sums = np.bincount(row_of_example, weights=values, minlength=len(per_row))
+    return sums.astype(values.dtype)
 
 
 def _dynamic_parser(

@@ -321,6 +321,20 @@ def test_neither_batches_nor_hosts_nor_the_order_change_the_masks(dynamic):
     assert np.mean([whole[row] == mask for row, mask in others.items()]) < 0.05
 
 
+def test_a_batch_that_does_not_divide_evenly_has_empty_rows_without_masks(dynamic):
+    """5 rows in 4 parts: one part has two rows, each of the others a row and an empty one."""
+    whole = masks_of_rows(evaluation_batches(dynamic))
+    order = reading.Reading(5, True, 50, reading.EVALUATION_SEED, parts=4)
+    dataset = reading.training_dataset(dynamic, dynamic.schema, order)
+    (batch,) = dataset.take(1).as_numpy_iterator()
+    is_empty = (batch[SENTENCE_WEIGHTS] == 0).all(axis=1)
+    assert is_empty.tolist() == [False, False, False, True, False, True, False, True]
+    assert not batch["masked_lm_weights"][is_empty].any()
+    rows = masks_of_rows([{name: values[~is_empty] for name, values in batch.items()}])
+    assert len(rows) == 5
+    assert all(whole[row] == mask for row, mask in rows.items())
+
+
 def test_evaluation_masks_the_same_at_any_time_and_batch_size(dynamic):
     first = evaluation_batches(dynamic)
     assert_equal(evaluation_batches(dynamic), first)
