@@ -13,7 +13,7 @@ from lab.report import COLORS, new_figure, replace_parts, save
 RESULTS = pathlib.Path("docs/results")
 _METRICS = {
     "stsb_dev": ("STS-B dev", 1),
-    "sst2": ("SST-2, frozen", 1),
+    "sst2": ("SST-2, linear probe", 1),
     "error": ("error, last layer", 3),
 }
 Values = dict[str, dict[int, float]]  # cell -> seed -> value
@@ -114,6 +114,28 @@ def trial_table(trials: Sequence[Mapping]) -> list[str]:
     return tables.table(f"{head} | seconds", rows)
 
 
+def depth_table(sizes: Sequence[Mapping]) -> list[str]:
+    """A row for each size of `lab.fold.depths`: its score, and its megabytes and speed in two forms."""
+    rows = []
+    for size in sizes:
+        is_trained = size["parameters"] is not None
+        scores = ("", "", "")
+        if is_trained:
+            scores = (
+                f"{size['parameters'] / 1e6:.1f} M",
+                f"{size['stsb_dev']:.1f}",
+                f"{size['stsb_test']:.1f}",
+            )
+        forms = [size["none"], size["int8"]]
+        cells = [
+            f"{form['texts_per_processor_second']:.0f} ({form['megabytes']:.1f} MB)"
+            for form in forms
+        ]
+        rows.append((size["name"], *scores, *cells))
+    head = "model | parameters | STS-B dev | STS-B test | texts per processor second, float32 | int8"
+    return tables.table(head, rows)
+
+
 def draw(content: Mapping) -> None:
     """Score against parameters, and error against E."""
     scores, errors = values_of(content, "stsb_dev"), values_of(content, "error")
@@ -146,7 +168,9 @@ def main() -> None:
     """Replaces the tables of docs/results/fold.md, and draws."""
     content = json.loads((RESULTS / "data" / "fold_sizes.json").read_text())
     trials = json.loads((RESULTS / "data" / "fold_trials.json").read_text())["trials"]
+    depths = json.loads((RESULTS / "data" / "fold_depths.json").read_text())["sizes"]
     parts = {
+        "depths": depth_table(depths),
         "sizes": size_table(content),
         "claims": verdict_table(content),
         "trials": trial_table(trials),
