@@ -76,9 +76,7 @@ class DepthSettings(Settings):
 def texts_of(path: str, number: int) -> list[str]:
     """The first lines of 3 to 110 words."""
     with open(path) as lines:
-        suitable = [
-            line.strip() for line in lines if _SHORTEST <= len(line.split()) <= _LONGEST
-        ]
+        suitable = [line.strip() for line in lines if _SHORTEST <= len(line.split()) <= _LONGEST]
     return suitable[:number]
 
 
@@ -133,7 +131,9 @@ def main(settings: DepthSettings) -> None:
             form = size.name, quantization
             row[quantization] = {
                 "megabytes": round(megabytes[form], 1),
-                "texts_per_processor_second": round(len(texts) / statistics.median(seconds[form]), 1),
+                "texts_per_processor_second": round(
+                    len(texts) / statistics.median(seconds[form]), 1
+                ),
             }
         rows.append(row)
     about = {

@@ -132,7 +132,9 @@ def depth_table(sizes: Sequence[Mapping]) -> list[str]:
             for form in forms
         ]
         rows.append((size["name"], *scores, *cells))
-    head = "model | parameters | STS-B dev | STS-B test | texts per processor second, float32 | int8"
+    head = (
+        "model | parameters | STS-B dev | STS-B test | texts per processor second, float32 | int8"
+    )
     return tables.table(head, rows)
 
 
