@@ -64,10 +64,10 @@ def main(settings: FoldSettings) -> None:
     import numpy as np
 
     from albert_tf.core import files
-    from albert_tf.data.tables import read_texts
     from albert_tf.formats import folding, pretrained  # TensorFlow
     from albert_tf.formats.model_tokenizer import tokenizer_of
     from albert_tf.serving.finished_model import recorded_settings
+    from albert_tf.user_files.table_files import read_texts
 
     if files.exists(f"{settings.output_dir}/config.json"):
         raise UserError(f"--output_dir={settings.output_dir}: contains a model already")

@@ -24,9 +24,9 @@ from albert_tf.core import files, flags
 from albert_tf.core.errors import UserError
 from albert_tf.core.progress import Progress
 from albert_tf.core.settings import setting
-from albert_tf.data import answer_tables, tables
 from albert_tf.serving.settings import ModelUseSettings
 from albert_tf.tasks.settings import files_setting
+from albert_tf.user_files import answer_tables, table_files
 
 if TYPE_CHECKING:
     import pandas
@@ -145,11 +145,11 @@ def answered_table(settings: PredictSettings) -> tuple[bytes, int, Sequence[str]
 def read_rows(path: str, text_columns: str = "") -> "pandas.DataFrame":
     """The rows of --input_file."""
     source = f"--input_file={path}"
-    if not tables.is_table(path):
-        raise UserError(f"{source}: expected one of {', '.join(tables.ENDINGS)}")
-    frame = tables.read_table(path, source=source, empty_rows=True)
+    if not table_files.is_table(path):
+        raise UserError(f"{source}: expected one of {', '.join(table_files.ENDINGS)}")
+    frame = table_files.read_table(path, source=source, empty_rows=True)
     if text_columns:
-        tables.chosen(frame, list(map(str.strip, text_columns.split(","))), source)
+        table_files.chosen(frame, list(map(str.strip, text_columns.split(","))), source)
     return frame
 
 
@@ -159,14 +159,14 @@ def answers_to_rows(
     """The answer to every row; --output_file has no older answers when the first is computed."""
     names = [name.strip() for name in settings.text_columns.split(",") if name]
     examples = []
-    for row, item in zip(frame.index, tables.items_of(frame), strict=True):
+    for row, item in zip(frame.index, table_files.items_of(frame), strict=True):
         try:
             chosen: Any = item
             if names:
                 keys = ("text_a", "text_b") if len(names) > 1 else ("text",)
                 chosen = dict(zip(keys, map(item.get, names), strict=True))
             lists = _LISTS & chosen.keys() & {*predictor.text_keys}  # others are not read
-            chosen = chosen | {key: tables.as_list(chosen[key], key) for key in lists}
+            chosen = chosen | {key: table_files.as_list(chosen[key], key) for key in lists}
             is_empty = not any(item.values()) and "tokens" not in lists  # a list without words
             examples.append(predictor.check(predictor.empty if is_empty else chosen))
         except UserError as error:

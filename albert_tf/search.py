@@ -39,8 +39,8 @@ class SearchSettings(AnswerSettings):
 def main(settings: SearchSettings) -> None:
     """Answers the lines of standard input."""
     corpus = read_corpus(settings.corpus, settings.text_column)
+    from albert_tf.serving.corpus_search import Search
     from albert_tf.serving.predictors import load_predictor  # TensorFlow
-    from albert_tf.serving.search import Search
 
     reranker = load_predictor(settings.rerank) if settings.rerank else None
     search = Search(

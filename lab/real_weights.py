@@ -81,12 +81,12 @@ def read_data(data_dir: str) -> dict[str, Pairs]:
 
 def scores(embed: Embed, data: dict[str, Pairs]) -> dict[str, float]:
     """Spearman's correlation on each set."""
-    from albert_tf.tasks.embedding import metrics
+    from albert_tf.tasks.embedding import vector_metrics
 
     results = {}
     for name, (first, second, expected) in data.items():
         vectors = np.stack([embed(first), embed(second)], axis=1)
-        correlation = metrics.correlations(vectors, expected)["spearman"]
+        correlation = vector_metrics.correlations(vectors, expected)["spearman"]
         assert correlation is not None
         results[name] = round(correlation, 5)
     return results

@@ -8,7 +8,7 @@ import pytest
 
 from albert_tf import AlbertForPreTraining, convert, save_pretrained
 from albert_tf.core.errors import UserError
-from albert_tf.data_prep.pretraining.run import create_pretraining_data
+from albert_tf.data_prep.pretraining.make_records import create_pretraining_data
 from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
 from albert_tf.data_prep.train_sentencepiece import TrainSettings
 from albert_tf.data_prep.train_sentencepiece import main as train_sentencepiece

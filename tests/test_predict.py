@@ -14,14 +14,14 @@ import pandas
 import pytest
 
 from albert_tf import UserError, load_pretrained, predict, save_pretrained, score
-from albert_tf.data import answer_tables
-from albert_tf.data.tables import read_table
 from albert_tf.export import export_model
 from albert_tf.predict import PredictSettings
 from albert_tf.serving import predictors
 from albert_tf.tasks.tagging import entities
 from albert_tf.text.masked_text import encode_masked
 from albert_tf.text.tokenizer import Tokenizer
+from albert_tf.user_files import answer_tables
+from albert_tf.user_files.table_files import read_table
 from tests.helpers import ROOT, TINY, WORDS, fine_tune_here, train_spm
 from tests.tasks.test_finetuning import evaluate_here
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.data_prep.pretraining.run import create_pretraining_data
+from albert_tf.data_prep.pretraining.make_records import create_pretraining_data
 from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
 from albert_tf.export import export_model
 from albert_tf.formats import pretrained

@@ -11,8 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.data import feature_table as tables
-from albert_tf.data import reading
+from albert_tf.data import feature_table, reading
 from albert_tf.data.feature_table import Batch, FeatureTable
 from albert_tf.data.reading import EXAMPLE_WEIGHTS
 from albert_tf.data.record_formats.packed import MAX_EXAMPLES_PER_ROW
@@ -152,7 +151,7 @@ class TableData(Data):
         values = self.table.lengths, self._buckets, batch_size, seed
 
         def parts():
-            batches = tables.training_batches(*values, by_length=self._by_length)
+            batches = feature_table.training_batches(*values, by_length=self._by_length)
             for batch in itertools.islice(batches, first_step, None):
                 yield from self._parts(batch, context, packed=self._packed)
 
@@ -160,7 +159,7 @@ class TableData(Data):
         return reading.endless(tf.data.Dataset.from_generator(parts, output_signature=signature))
 
     def evaluation_dataset(self, batch_size, context):
-        batches = tables.evaluation_batches(self.table.lengths, self._buckets, batch_size)
+        batches = feature_table.evaluation_batches(self.table.lengths, self._buckets, batch_size)
         device_batch = batch_size // context.num_replicas_in_sync
 
         def parts():

@@ -76,7 +76,7 @@ class FeatureTable:
         Sequences are int32 [R, L], with what `AlbertEncoder.call` needs of packed rows; columns are [B, values], and
         `example_places` [B] are row * S + place of each example. R is a multiple of B / 16: a CPU compiles each R.
         """
-        from albert_tf.data.pretraining_examples import pack
+        from albert_tf.data.packing import pack
 
         # Which examples share a row. An example for all steps: B = 4 examples of 3, 6, 2 and 4 tokens, L = 6, S = 2
         # -> order [1, 3, 2, 0] and examples_per_row [1, 2, 1].

@@ -4,10 +4,11 @@ Functions compiled by numba work on arrays of ids. Each draws from its own strea
 on its seed, so an example does not depend on the process that makes it, or on the order.
 
 1. `plan_pairs` decides which sentences form a pair (segments A and B) and whether it is swapped.
-2. `join_pairs` shortens pairs and adds [CLS] and [SEP]; `pack` puts such sequences into rows.
+2. `join_pairs` shortens pairs and adds [CLS] and [SEP].
 3. `mask_batch` masks, either in data preparation or, for records of unmasked tokens, in training.
 
 All of this is in one file because numba's cache does not notice changes of other files whose functions are called.
+`packing.py` puts the sequences into rows.
 
 Source: create_pretraining_data.py of the original; line numbers below are those of its commit b772393.
 """
@@ -447,49 +448,6 @@ def _fill_sequences(ids, pairs, seeds, cls_id, sep_id, sequences):
         sequences.first_b[row] = first_b
         sequences.num_tokens[row] = first_b + b.size + 1
         sequences.mask_seeds[row] = state[0]
-
-
-# --- Rows of several sequences.
-
-
-def pack(lengths: np.ndarray, row_length: int, max_examples: int) -> tuple[np.ndarray, np.ndarray]:
-    """Puts examples of some lengths into rows so that the rows are full: best fit, beginning with the longest example.
-
-    Returns the indices of the examples, row after row, and the number of examples in each row; int64.
-    Source: Krell et al., Efficient Sequence Packing without Cross-contamination (arXiv 2107.02027).
-    """
-    longest_first = np.argsort(-lengths, kind="stable")
-    row_of_sorted, num_rows = _best_fit(lengths[longest_first], row_length, max_examples)
-    by_row = np.argsort(row_of_sorted, kind="stable")
-    return longest_first[by_row], np.bincount(row_of_sorted, minlength=num_rows)
-
-
-@numba.njit(cache=True)
-def _best_fit(lengths, row_length, max_examples):
-    """The row of each example, and the number of rows."""
-    row_of_example = np.empty(lengths.size, np.int64)
-    num_examples = np.zeros(lengths.size, np.int64)  # in each row
-    # For each amount of room, the rows that have it are a linked list: the first row, and the row after each.
-    first_with_room = np.full(row_length + 1, -1)
-    next_row = np.full(lengths.size, -1)
-    num_rows = 0
-    for index in range(lengths.size):
-        room = lengths[index]
-        while room <= row_length and first_with_room[room] < 0:
-            room += 1
-        if room > row_length:
-            row, room = num_rows, row_length
-            num_rows += 1
-        else:
-            row = first_with_room[room]
-            first_with_room[room] = next_row[row]
-        row_of_example[index] = row
-        num_examples[row] += 1
-        if num_examples[row] < max_examples:
-            left = room - lengths[index]
-            next_row[row] = first_with_room[left]
-            first_with_room[left] = row
-    return row_of_example, num_rows
 
 
 # --- Masks.

@@ -10,8 +10,8 @@ all of the original's features (`albert_tf/data/record_formats/`).
 An output file is complete or absent; the same command continues a run that was killed. Until the run ends, its folder
 contains `.unfinished`, with 2 bytes for each token of the text (half of its size) and 20 bytes for each example.
 
-The implementation is in `albert_tf/data_prep/pretraining/`. With `run.py`, processes of this machine make the records;
-with `--runner`, Apache Beam makes the same files on this machine or on a cluster (`beam.py`).
+The implementation is in `albert_tf/data_prep/pretraining/`. `make_records.py` makes the records with processes of this
+machine; with `--runner`, Apache Beam makes the same files on this machine or on a cluster (`beam.py`).
 
 Source: create_pretraining_data.py of the original.
 """
@@ -22,7 +22,7 @@ from collections.abc import Mapping
 
 from albert_tf.core import flags
 from albert_tf.data_prep.corpus import print_note
-from albert_tf.data_prep.pretraining.run import PROGRAM, create_pretraining_data
+from albert_tf.data_prep.pretraining.make_records import PROGRAM, create_pretraining_data
 from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings, dynamic_defaults
 
 # A count that the summary mentions if it is not 0 -> the note on it.

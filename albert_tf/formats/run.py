@@ -7,8 +7,9 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from albert_tf.core import files, run_files
+from albert_tf.core import files
 from albert_tf.core.errors import UserError
+from albert_tf.core.newest_checkpoint import newest_checkpoint
 from albert_tf.formats import checkpoint_files, description, hugging_face, sentence_transformers
 from albert_tf.formats.description import Description
 from albert_tf.formats.file_names import CONFIG, WEIGHTS
@@ -49,7 +50,7 @@ def read(path: str) -> Weights:
     if is_finished and not is_pretraining:
         return sentence_transformers.read_with_or_without_modules(model_folder)
 
-    newest = run_files.newest_checkpoint(os.path.join(folder, _CHECKPOINTS))
+    newest = newest_checkpoint(os.path.join(folder, _CHECKPOINTS))
     if not newest:
         raise UserError(f"{folder}: the run has no checkpoint yet")
     if not is_finished:

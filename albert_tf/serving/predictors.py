@@ -14,7 +14,7 @@ from albert_tf.serving.exports import form_that_computes
 from albert_tf.serving.exports.form import Form
 from albert_tf.serving.finished_model import predictor_class_of, task_settings_of
 from albert_tf.tasks.predictor import Compute, Predictor
-from albert_tf.text.sequences import SHORTEST_SEQUENCE
+from albert_tf.text.model_inputs import SHORTEST_SEQUENCE
 
 
 def load_predictor(

@@ -10,7 +10,7 @@ from albert_tf.core.settings import Settings, changed, setting
 from albert_tf.model.config import where_released
 from albert_tf.tasks import registry
 from albert_tf.tasks.settings import LONGEST_SEQUENCE, depth_setting
-from albert_tf.text.sequences import SHORTEST_SEQUENCE
+from albert_tf.text.model_inputs import SHORTEST_SEQUENCE
 from albert_tf.text.settings import VocabularySettings
 
 

@@ -12,7 +12,6 @@ import tensorflow as tf
 
 from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings
-from albert_tf.data.answer_tables import answer_table
 from albert_tf.data.datasets import TableData
 from albert_tf.data.feature_table import lengths_to_pad_to
 from albert_tf.data.reading import example_weights
@@ -40,6 +39,7 @@ from albert_tf.text.tokenizer import Tokenizer
 from albert_tf.training.losses import Ratio, cross_entropy, divergence
 from albert_tf.training.settings import OptimizerConfig
 from albert_tf.training.task import Features, Files, Outputs, Predictions, Task
+from albert_tf.user_files.answer_tables import answer_table
 
 _TEACHER = "teacher/"  # begins the names of a teacher's outputs among the features of the losses
 _OWN_KEYS = ("id2label", "label2id", "finetuning_task", "problem_type", "sentence_embedding")

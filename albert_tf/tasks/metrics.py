@@ -20,7 +20,7 @@ from types import MappingProxyType, ModuleType
 
 import numpy as np
 
-from albert_tf.core.tables import aligned
+from albert_tf.core.aligned_columns import aligned
 
 Metric = Callable[[np.ndarray, np.ndarray], float | None]
 _WORST = 20  # errors in a report

@@ -16,10 +16,10 @@ import numpy as np
 from albert_tf.core.errors import UserError, shortened
 from albert_tf.core.settings import Settings
 from albert_tf.data.feature_table import FeatureTable
-from albert_tf.data.tables import cell, is_missing
 from albert_tf.tasks.sequences import check_segments
 from albert_tf.tasks.text_report import WARNING, TextReport, TokenCounts
 from albert_tf.text.tokenizer import Tokenizer
+from albert_tf.user_files.table_files import cell, is_missing
 
 Arrays = dict[str, np.ndarray]
 Features = Callable[[], Arrays]  # makes those of a batch

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from albert_tf.core import files
-from albert_tf.core.tables import aligned
+from albert_tf.core.aligned_columns import aligned
 from albert_tf.tasks.finetuning import FineTuningTask
 from albert_tf.tasks.settings import FineTuningConfig, FineTuningRunConfig
 from albert_tf.training import loop

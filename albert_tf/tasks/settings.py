@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 from albert_tf.core import files
 from albert_tf.core.errors import UserError
 from albert_tf.core.settings import LARGEST_INT32, Settings, changed, setting
-from albert_tf.data.answer_tables import ENDINGS, check_ending
 from albert_tf.model.config import MODEL_SIZES, MOST_BLOCKS, SHARING_STRATEGIES, AlbertConfig
 from albert_tf.text.settings import TextSettings, VocabularySettings
 from albert_tf.training.settings import OptimizerConfig, RunConfig
+from albert_tf.user_files.answer_tables import ENDINGS, check_ending
 
 LONGEST_SEQUENCE = 2**16  # in tokens; no model has that many positions
 

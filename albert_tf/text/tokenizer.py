@@ -1,6 +1,6 @@
 """Text -> token ids, with offsets into the original text.
 
-`serving/in_graph/tokenizer.py` has the same steps as TensorFlow operations, for exported models.
+`serving/in_graph/graph_tokenizer.py` has the same steps as TensorFlow operations, for exported models.
 
 Special tokens are inserted by id only: "[CLS]" inside a text is text, unless the rules (`rules.py`) say otherwise.
 TensorFlow is imported for remote paths only, so that processes that prepare data start without it.
@@ -24,8 +24,8 @@ from albert_tf.core.errors import UserError, first_line
 from albert_tf.core.files import AnyPath, parse_json, read_bytes, write_files
 from albert_tf.text import added_tokens, wordpiece
 from albert_tf.text.added_tokens import AddedToken
+from albert_tf.text.model_inputs import Texts, model_inputs
 from albert_tf.text.rules import TokenizerRules
-from albert_tf.text.sequences import Texts, model_inputs
 from albert_tf.text.visible import visible_token_spans
 
 MARKER = "▁"  # U+2581: SentencePiece writes it for the space before a word

@@ -9,8 +9,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from albert_tf.core import files, run_files
+from albert_tf.core import files
 from albert_tf.core.errors import UserError, first_line
+from albert_tf.core.newest_checkpoint import newest_checkpoint
 from albert_tf.training.run_folder import BEST, CHECKPOINTS, RunFolder
 
 _BEST_FILE = f"{BEST}/best.json"
@@ -29,12 +30,12 @@ class Checkpoints:
     @property
     def latest(self) -> str:
         """The path of the newest checkpoint; "" if there is none."""
-        return run_files.newest_checkpoint(self._folder.file(CHECKPOINTS))
+        return newest_checkpoint(self._folder.file(CHECKPOINTS))
 
     @property
     def best_path(self) -> str:
         """The path of the best checkpoint; "" if there is none."""
-        return run_files.newest_checkpoint(self._folder.file(BEST)) if self.best else ""
+        return newest_checkpoint(self._folder.file(BEST)) if self.best else ""
 
     def restore(self, path: str) -> None:
         """Restores the whole state from a checkpoint."""

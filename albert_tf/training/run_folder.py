@@ -8,8 +8,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from albert_tf.core import files, run_files
+from albert_tf.core import files
 from albert_tf.core.errors import UserError
+from albert_tf.core.newest_checkpoint import newest_checkpoint
 from albert_tf.core.removed_settings import REMOVED
 from albert_tf.core.settings import Settings
 from albert_tf.training.settings import RunConfig
@@ -47,7 +48,7 @@ class RunFolder:
         self._curves: dict[str, tf.summary.SummaryWriter] = {}
         recorded = self._read_settings()
         # A training without a checkpoint starts again, with any settings.
-        self._newest = run_files.newest_checkpoint(self.file(CHECKPOINTS))
+        self._newest = newest_checkpoint(self.file(CHECKPOINTS))
         self._is_resumed = bool(recorded and (self._newest or not config.do_train))
         self._recorded = recorded if self._is_resumed else {}
         self._eval_data = self._recorded.get(_EVAL_DATA, {})

@@ -26,7 +26,7 @@ from albert_tf.core.locks import locks_output_dir
 from albert_tf.core.settings import Settings, changed, setting
 from albert_tf.data.pretraining_examples import SENTENCE_TASKS
 from albert_tf.data_prep.corpus import CorpusSettings, corpus_writer, print_note
-from albert_tf.data_prep.pretraining.run import create_pretraining_data
+from albert_tf.data_prep.pretraining.make_records import create_pretraining_data
 from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
 from albert_tf.data_prep.sentences import split_paragraph
 from albert_tf.tasks.squad.questions import read_squad

@@ -17,7 +17,7 @@ from albert_tf.core import files, locks
 from albert_tf.core.errors import UserError
 from albert_tf.data.pretraining_examples import SENTENCE_TASKS
 from albert_tf.data_prep import corpus, sample_corpus, split_sentences, train_sentencepiece
-from albert_tf.data_prep.pretraining.run import create_pretraining_data
+from albert_tf.data_prep.pretraining.make_records import create_pretraining_data
 from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
 from lab.experiments import development_set
 from lab.experiments.declarations import SAMPLE_CORPUS, Row, Scale

@@ -14,7 +14,7 @@ from albert_tf.core.errors import UserError
 from albert_tf.data_prep import corpus, normalization, train_sentencepiece
 from albert_tf.data_prep.train_sentencepiece import FIRST_TOKENS, TrainSettings, divided
 from albert_tf.formats.tokenizer_files import vocabulary_files
-from albert_tf.serving.in_graph.tokenizer import graph_tokenizer
+from albert_tf.serving.in_graph.graph_tokenizer import graph_tokenizer
 from albert_tf.text.tokenizer import Tokenizer
 
 

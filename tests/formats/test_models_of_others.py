@@ -14,8 +14,8 @@ from albert_tf.export import export_model
 from albert_tf.fold_to_folder import FoldSettings
 from albert_tf.fold_to_folder import main as fold
 from albert_tf.formats import pretrained
+from albert_tf.serving.corpus_search import Search
 from albert_tf.serving.in_graph.text import GraphText
-from albert_tf.serving.search import Search
 from albert_tf.text.rules import TokenizerRules
 from tests.helpers import eagerly, error_of
 from tests.recorded_outputs import others

@@ -18,12 +18,13 @@ import pandas
 import pytest
 
 from albert_tf import UserError, load_predictor, save_pretrained
-from albert_tf.data import reading, tables
+from albert_tf.data import reading
 from albert_tf.data.record_formats.metadata import read_metadata
 from albert_tf.data.record_set import find_pretraining_records
 from albert_tf.export import export_model
 from albert_tf.model import heads
 from albert_tf.text.tokenizer import Tokenizer
+from albert_tf.user_files import table_files
 from tests import helpers
 from tests.helpers import TINY
 
@@ -161,7 +162,9 @@ def table(name: str) -> Kind:
             content = FRAME.to_csv(sep="\t", index=False).encode()
             path.write_bytes(gzip.compress(content, mtime=0) if name.endswith(".gz") else content)
 
-    return Kind(write, lambda folder: tables.read_table(f"{folder}/{name}", source="--train_file"))
+    return Kind(
+        write, lambda folder: table_files.read_table(f"{folder}/{name}", source="--train_file")
+    )
 
 
 KINDS = {

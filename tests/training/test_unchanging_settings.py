@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from albert_tf.data.record_set import find_records
-from albert_tf.data_prep.pretraining.run import create_pretraining_data
+from albert_tf.data_prep.pretraining.make_records import create_pretraining_data
 from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
 from albert_tf.tasks.pretraining.settings import PretrainingConfig
 from albert_tf.tasks.registry import TASKS

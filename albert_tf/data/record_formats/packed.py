@@ -40,7 +40,8 @@ class PackedFormat(base.RecordFormat):
     def rows(
         self, lengths: np.ndarray, max_seq_length: int, seed: np.uint64
     ) -> tuple[np.ndarray, np.ndarray]:
-        from albert_tf.data.pretraining_examples import pack, shuffled
+        from albert_tf.data.packing import pack
+        from albert_tf.data.pretraining_examples import shuffled
 
         packed, per_row = pack(lengths, max_seq_length, MAX_EXAMPLES_PER_ROW)
         new_rows = shuffled(len(per_row), seed)  # `pack` sorts the examples by their lengths

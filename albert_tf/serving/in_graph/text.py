@@ -5,7 +5,7 @@ Batches have any size, and are as long as their longest sequence.
 
 import tensorflow as tf
 
-from albert_tf.serving.in_graph.tokenizer import graph_tokenizer
+from albert_tf.serving.in_graph.graph_tokenizer import graph_tokenizer
 from albert_tf.text.tokenizer import Tokenizer
 
 
@@ -54,7 +54,7 @@ class GraphText(tf.Module):
 
 
 def kept_lengths(num_a: tf.Tensor, num_b: tf.Tensor, limit: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """`text.sequences.kept_lengths` for many pairs, int64 [B]."""
+    """`text.model_inputs.kept_lengths` for many pairs, int64 [B]."""
     room = limit - 3
     keep_a = tf.minimum(num_a, tf.maximum(room - num_b, (room + 1) // 2))
     keep_a = tf.where(num_b > 0, keep_a, tf.minimum(num_a, limit - 2))

@@ -8,7 +8,7 @@ import numpy as np
 
 from albert_tf.data.feature_table import FeatureTable
 from albert_tf.tasks.sequences import pack_pairs, windows_over
-from albert_tf.text.sequences import kept_lengths
+from albert_tf.text.model_inputs import kept_lengths
 from albert_tf.text.tokenizer import Tokenizer
 
 

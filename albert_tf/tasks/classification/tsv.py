@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from albert_tf.core.errors import UserError
-from albert_tf.data.tables import Cell, as_list, chosen, listed, read_table, text_of
 from albert_tf.tasks.classification.text_pairs import TextExample
+from albert_tf.user_files.table_files import Cell, as_list, chosen, listed, read_table, text_of
 
 if TYPE_CHECKING:
     import pandas
@@ -73,7 +73,7 @@ def read_rows(path: str, flag: str) -> "pandas.DataFrame":
 def read_own(
     path: str, *, text_columns: Sequence[str], label_columns: Sequence[str] = (), flag: str
 ) -> list[TextExample]:
-    """Reads a table (`data.tables`); the user names its columns.
+    """Reads a table (`user_files.table_files`); the user names its columns.
 
     Labels are as in the file, a text or a list of texts; see `find_labels` and `with_values`. Several label columns
     have 0 or 1 for the label that they are named after, and become a list. Without a label column, a file for

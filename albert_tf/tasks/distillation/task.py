@@ -18,7 +18,6 @@ from albert_tf.core.settings import Settings
 from albert_tf.data.datasets import TableData
 from albert_tf.data.feature_table import FeatureTable, lengths_to_pad_to
 from albert_tf.data.reading import EXAMPLE_WEIGHTS, example_weights
-from albert_tf.data.tables import read_texts
 from albert_tf.formats import pretrained
 from albert_tf.formats.folding import layer_states, matched_layers
 from albert_tf.formats.tokenizer_files import vocabulary_files
@@ -32,6 +31,7 @@ from albert_tf.tasks.text_report import TokenCounts, cut_line
 from albert_tf.text.tokenizer import Tokenizer
 from albert_tf.training.losses import Ratio, accuracy, cross_entropy
 from albert_tf.training.task import Features, Files, Outputs, Predictions, Task
+from albert_tf.user_files.table_files import read_texts
 
 _TEXTS_PER_CALL = 10_000
 _TEXTS_FOR_VARIANCE, _TEXTS_AT_ONCE = 256, 8

@@ -9,8 +9,8 @@ import numpy as np
 from albert_tf.core.errors import UserError, shortened
 from albert_tf.data.feature_table import FeatureTable
 from albert_tf.tasks.classification.text_pairs import PairSettings
-from albert_tf.tasks.embedding.metrics import prepared, similarities
 from albert_tf.tasks.embedding.source import make_id_features
+from albert_tf.tasks.embedding.vector_metrics import prepared, similarities
 from albert_tf.tasks.predictor import Answer, Predictor
 
 

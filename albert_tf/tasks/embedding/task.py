@@ -9,7 +9,7 @@ from albert_tf.data.reading import example_weights
 from albert_tf.model import device
 from albert_tf.model.config import SENTENCE_EMBEDDING, AlbertConfig
 from albert_tf.model.heads import AlbertForEmbedding, unit_length
-from albert_tf.tasks.embedding import metrics
+from albert_tf.tasks.embedding import vector_metrics
 from albert_tf.tasks.embedding.settings import EmbeddingConfig
 from albert_tf.tasks.embedding.source import EmbeddingSource
 from albert_tf.tasks.finetuning import FineTuningTask
@@ -128,16 +128,16 @@ class EmbeddingTask(FineTuningTask):
         vectors = predictions["embeddings"]
         if self.config.kind_of_evaluation == "retrieval":
             number = len(self.source.relevant)
-            vectors = metrics.unit_length(vectors)
-            most = max(metrics.CUTOFFS)
-            found, _ = metrics.nearest(vectors[:number], vectors[number:], most + 1)
+            vectors = vector_metrics.unit_length(vectors)
+            most = max(vector_metrics.CUTOFFS)
+            found, _ = vector_metrics.nearest(vectors[:number], vectors[number:], most + 1)
             # A query would find its own text first, which nobody searches.
             own = zip(found, self.source.own_texts, strict=True)
             rows = [row[row != text][:most] for row, text in own]
-            return metrics.retrieval(rows, self.source.relevant)
+            return vector_metrics.retrieval(rows, self.source.relevant)
         if self.config.kind_of_evaluation == "triplets":
-            return {"triplet_accuracy": metrics.triplet_accuracy(vectors)}
-        return metrics.correlations(vectors, self._column("eval", "label_scores"))
+            return {"triplet_accuracy": vector_metrics.triplet_accuracy(vectors)}
+        return vector_metrics.correlations(vectors, self._column("eval", "label_scores"))
 
     def evaluation_files(self, predictions: Predictions) -> Files:
         """The vectors, in the order of the texts."""

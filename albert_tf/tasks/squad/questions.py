@@ -9,7 +9,7 @@ import numpy as np
 
 from albert_tf.core import files
 from albert_tf.core.errors import UserError, first_line, shortened
-from albert_tf.data.tables import has_lists, is_missing, read_table
+from albert_tf.user_files.table_files import has_lists, is_missing, read_table
 
 
 @dataclasses.dataclass(frozen=True)

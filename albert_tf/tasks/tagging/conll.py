@@ -15,11 +15,18 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from albert_tf.core.errors import UserError
-from albert_tf.data.tables import as_list, chosen, has_lists, listed, read_lines, read_table
 from albert_tf.tasks.classification.tsv import label_indices, parse_value
 from albert_tf.tasks.tagging import entities, tag_forms
 from albert_tf.tasks.tagging.settings import BARE, FIRST, LAST, PREFIXED, WORDS
 from albert_tf.tasks.tagging.tag_forms import TagForm
+from albert_tf.user_files.table_files import (
+    as_list,
+    chosen,
+    has_lists,
+    listed,
+    read_lines,
+    read_table,
+)
 
 _DOCUMENT = "-DOCSTART-"
 _BLANKS = " \t\r\v\f"
@@ -84,7 +91,7 @@ def read_tagged(
     flag: str,
     scheme: str = PREFIXED,
 ) -> TaggedFile:
-    """Reads a UTF-8 file, with or without byte-order mark, with any line ends; or a table of `data.tables`.
+    """Reads a UTF-8 file, with or without byte-order mark, with any line ends; or a table of `user_files.table_files`.
 
     Args:
       token_column: `first`, `last`, a number from 1, or a name in the first line or of a column of the table.

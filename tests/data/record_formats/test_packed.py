@@ -11,7 +11,7 @@ import tensorflow as tf
 from albert_tf.core.errors import UserError
 from albert_tf.data import pretraining_examples as examples
 from albert_tf.data import reading
-from albert_tf.data.pretraining_examples import pack
+from albert_tf.data.packing import pack
 from albert_tf.data.record_formats import FORMATS
 from albert_tf.data.record_formats.packed import (
     MAX_EXAMPLES_PER_ROW,
@@ -19,7 +19,7 @@ from albert_tf.data.record_formats.packed import (
     PackedFormat,
 )
 from albert_tf.data.record_set import find_pretraining_records
-from albert_tf.data_prep.pretraining.run import create_pretraining_data
+from albert_tf.data_prep.pretraining.make_records import create_pretraining_data
 from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
 from albert_tf.tasks.pretraining.settings import PretrainingConfig
 from albert_tf.tasks.pretraining.task import PretrainingTask

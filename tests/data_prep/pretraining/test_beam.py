@@ -6,7 +6,7 @@ import pytest
 
 from albert_tf.core.errors import UserError
 from albert_tf.data_prep.pretraining import blocks, plan
-from albert_tf.data_prep.pretraining.run import quiet_imports
+from albert_tf.data_prep.pretraining.make_records import quiet_imports
 from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
 from tests.data_prep.test_create_pretraining_data import (
     contents,

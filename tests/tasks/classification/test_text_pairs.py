@@ -19,7 +19,7 @@ from albert_tf.tasks.classification.text_pairs import (
     mean_of_windows,
 )
 from albert_tf.tasks.classification.tsv import find_labels, read_own, with_values
-from albert_tf.text.sequences import kept_lengths
+from albert_tf.text.model_inputs import kept_lengths
 from albert_tf.text.tokenizer import Tokenizer
 from tests.helpers import train_spm
 

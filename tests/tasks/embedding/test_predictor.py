@@ -10,7 +10,7 @@ import tensorflow as tf
 from albert_tf import UserError, load_predictor, load_pretrained, save_pretrained, search
 from albert_tf.export import export_model
 from albert_tf.model.heads import AlbertForEmbedding, AlbertForSequenceClassification
-from albert_tf.serving import search as searching
+from albert_tf.serving import corpus_search
 from albert_tf.tasks.classification.predictor import better_label
 from albert_tf.tasks.embedding.source import read_corpus
 from tests.helpers import WORDS, error_of, make_task, noisy, train_spm
@@ -117,7 +117,7 @@ def test_an_export_has_the_vectors_of_strings(folder, embedder, tmp_path):
 def test_search_finds_the_nearest_and_keeps_their_vectors(embedder, corpus, monkeypatch):
     texts, places, rows = read_corpus(str(corpus))
     assert (texts, places, rows) == (CORPUS, [0, 2, 4, 6, 8, 10], [])
-    found = searching.Search(embedder, str(corpus), texts, places, top_k=3)
+    found = corpus_search.Search(embedder, str(corpus), texts, places, top_k=3)
     (answer,) = found.predict(["anna saw a dog"])
     assert [one["index"] for one in answer["results"]][:2] == [0, 6]  # equal texts in their order
     assert answer["query"] == "anna saw a dog"
@@ -137,7 +137,7 @@ def test_search_finds_the_nearest_and_keeps_their_vectors(embedder, corpus, monk
         (lambda: None, []),
     ):
         change()
-        searching.Search(embedder, str(corpus), texts, [*range(len(texts))])
+        corpus_search.Search(embedder, str(corpus), texts, [*range(len(texts))])
         assert calls == expected_calls
         calls.clear()
     assert list(corpus.parent.glob("corpus.txt.*.vectors")) == kept
@@ -145,15 +145,15 @@ def test_search_finds_the_nearest_and_keeps_their_vectors(embedder, corpus, monk
 
 def test_another_model_or_length_has_another_hash(embedder, folder, tiny_pretrained):
     models = [embedder, load_predictor(folder, max_seq_length=9), load_predictor(tiny_pretrained)]
-    assert len({searching.model_hash(model) for model in models}) == 3
-    assert searching.model_hash(load_predictor(folder)) == searching.model_hash(embedder)
+    assert len({corpus_search.model_hash(model) for model in models}) == 3
+    assert corpus_search.model_hash(load_predictor(folder)) == corpus_search.model_hash(embedder)
 
 
 def test_a_reranker_orders_the_best(embedder, reranker, corpus):
     model = load_predictor(reranker)
     texts, places, _ = read_corpus(str(corpus))
     options = {"top_k": 2, "reranker": model, "rerank_top": 4}
-    found = searching.Search(embedder, str(corpus), texts, places, **options)
+    found = corpus_search.Search(embedder, str(corpus), texts, places, **options)
     (answer,) = found.predict(["red house"])
     best = embedder.rank("red house", texts)[:4]
     again = model.rank("red house", [one["text"] for one in best])
@@ -188,7 +188,7 @@ def test_results_have_the_rows_own_columns(embedder, tmp_path):
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     texts, places, columns = read_corpus(str(path), "about")
     assert (texts, places) == (["anna saw a dog", "the red house"], [0, 2])
-    found = searching.Search(embedder, str(path), texts, places, rows=columns, top_k=1)
+    found = corpus_search.Search(embedder, str(path), texts, places, rows=columns, top_k=1)
     for query, index in (("anna saw a dog", 0), ("the red house", 2)):
         (result,) = found.predict([query])[0]["results"]
         assert result["index"] == index and result["predicted_score"] == pytest.approx(1, abs=1e-6)
@@ -229,8 +229,11 @@ def test_the_better_of_two_labels_is_known_or_asked_for():
 @pytest.mark.parametrize(
     "make, message",
     [
-        (lambda e, r, c: searching.Search(load_predictor(r), c, ["a"], [1]), "has no vectors"),
-        (lambda e, r, c: searching.Search(e, c, ["a"], [1], reranker=e), "--rerank: expected a"),
+        (lambda e, r, c: corpus_search.Search(load_predictor(r), c, ["a"], [1]), "has no vectors"),
+        (
+            lambda e, r, c: corpus_search.Search(e, c, ["a"], [1], reranker=e),
+            "--rerank: expected a",
+        ),
         (lambda e, r, c: read_corpus(c, "text"), "has no column 'text'"),
         (lambda e, r, c: read_corpus("texts.csv"), "text_column must name the column of texts.csv"),
         (lambda e, r, c: read_corpus(f"{c}.none"), "no such file|No such file"),
@@ -243,12 +246,12 @@ def test_wrong_models_and_files_are_named(embedder, reranker, corpus, make, mess
 
 def test_vectors_that_cannot_be_kept_are_made_again_each_time(embedder, corpus, capsys):
     texts = corpus.read_text().split("\n")
-    found = searching.Search(embedder, str(corpus), texts, [*range(len(texts))])
+    found = corpus_search.Search(embedder, str(corpus), texts, [*range(len(texts))])
     expected = found.predict(["anna saw a dog"])
     (kept,) = corpus.parent.glob("corpus.txt.*.vectors")
     kept.unlink()
     kept.mkdir()  # no file can take its place, as in a folder that cannot be written
-    found = searching.Search(embedder, str(corpus), texts, [*range(len(texts))])
+    found = corpus_search.Search(embedder, str(corpus), texts, [*range(len(texts))])
     assert found.predict(["anna saw a dog"]) == expected
     line = f"{kept}: cannot be written (it is a folder); so the vectors are made again each time\n"
     assert line in capsys.readouterr().err

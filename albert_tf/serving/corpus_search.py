@@ -14,9 +14,9 @@ from albert_tf.core import files
 from albert_tf.core.errors import UserError
 from albert_tf.core.progress import Progress
 from albert_tf.tasks.classification.predictor import ClassificationPredictor
-from albert_tf.tasks.embedding.metrics import nearest, prepared
 from albert_tf.tasks.embedding.predictor import Embedder
 from albert_tf.tasks.embedding.source import search_result
+from albert_tf.tasks.embedding.vector_metrics import nearest, prepared
 from albert_tf.tasks.predictor import Predictor
 
 _TEXTS_AT_A_TIME = 2048

@@ -3,7 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from albert_tf.serving.in_graph.tokenizer import graph_tokenizer
+from albert_tf.serving.in_graph.graph_tokenizer import graph_tokenizer
 from albert_tf.text.tokenizer import Tokenizer
 from tests.text.texts import (
     CHINESE_LINES,

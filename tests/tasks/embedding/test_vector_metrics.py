@@ -5,7 +5,7 @@ import pytest
 import scipy.stats
 import sklearn.metrics
 
-from albert_tf.tasks.embedding import metrics
+from albert_tf.tasks.embedding import vector_metrics
 
 
 def vectors(*shape: int, seed: int = 0) -> np.ndarray:
@@ -14,14 +14,14 @@ def vectors(*shape: int, seed: int = 0) -> np.ndarray:
 
 def test_correlations_of_pairs_of_equal_vectors_are_undefined():
     pairs = np.repeat(vectors(6, 1, 5), 2, axis=1)
-    found = metrics.correlations(pairs, np.arange(6.0))
+    found = vector_metrics.correlations(pairs, np.arange(6.0))
     assert found == {"spearman": None, "pearson": None}
 
 
 def test_correlations_are_scipys():
     pairs, scores = vectors(37, 2, 5), vectors(37)
     products = sklearn.metrics.pairwise.cosine_similarity(pairs[:, 0], pairs[:, 1]).diagonal()
-    found = metrics.correlations(pairs, scores)
+    found = vector_metrics.correlations(pairs, scores)
     assert found["spearman"] == pytest.approx(scipy.stats.spearmanr(products, scores).statistic)
     assert found["pearson"] == pytest.approx(scipy.stats.pearsonr(products, scores).statistic)
 
@@ -29,16 +29,16 @@ def test_correlations_are_scipys():
 def test_triplets_count_strictly_closer_positives():
     anchor = [1.0, 0.0]
     triplets = [[anchor, [1, 1], [0, 1]], [anchor, [0, 1], [1, 1]], [anchor, [2, 2], [3, 3]]]
-    assert metrics.triplet_accuracy(np.array(triplets)) == pytest.approx(1 / 3)
+    assert vector_metrics.triplet_accuracy(np.array(triplets)) == pytest.approx(1 / 3)
 
 
 @pytest.mark.parametrize("number", [1, 4, 11, 99])
 def test_nearest_is_a_stable_sort_of_all_products(number, monkeypatch):
-    monkeypatch.setattr(metrics, "_QUERIES_AT_A_TIME", 3)
+    monkeypatch.setattr(vector_metrics, "_QUERIES_AT_A_TIME", 3)
     queries, corpus = vectors(7, 3).round(), vectors(11, 3, seed=1).round()  # many equal products
     products = queries @ corpus.T
     expected = np.argsort(-products, axis=1, kind="stable")[:, :number]
-    found, scores = metrics.nearest(queries, corpus, number)
+    found, scores = vector_metrics.nearest(queries, corpus, number)
     np.testing.assert_array_equal(found, expected)
     np.testing.assert_array_equal(scores, np.take_along_axis(products, expected, axis=1))
 
@@ -48,7 +48,7 @@ def test_retrieval_equals_scikit_learn_and_a_restatement():
     rng = np.random.default_rng(1)
     relevant = [set(rng.choice(140, rng.integers(1, 15), replace=False).tolist()) for _ in scores]
     order = np.argsort(-scores, axis=1)
-    found = metrics.retrieval(order[:, :100], relevant)
+    found = vector_metrics.retrieval(order[:, :100], relevant)
     truth = np.array([[column in right for column in range(140)] for right in relevant])
     assert found["ndcg_at_10"] == pytest.approx(sklearn.metrics.ndcg_score(truth, scores, k=10))
     for k in (1, 10, 100):

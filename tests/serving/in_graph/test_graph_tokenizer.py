@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.core.errors import UserError
-from albert_tf.serving.in_graph.tokenizer import clean, graph_tokenizer
+from albert_tf.serving.in_graph.graph_tokenizer import clean, graph_tokenizer
 from albert_tf.text import tokenizer as text_tokenizer
 from albert_tf.text.tokenizer import Tokenizer
 from tests.helpers import run_script
@@ -62,7 +62,7 @@ def test_graph_lowers_i_to_i_in_turkey(tmp_path):
     """TensorFlow's lower case depends on the locale of the process."""
     program = (
         "import sys; from albert_tf.text.tokenizer import Tokenizer;"
-        "from albert_tf.serving.in_graph.tokenizer import graph_tokenizer;"
+        "from albert_tf.serving.in_graph.graph_tokenizer import graph_tokenizer;"
         "tokenizer = Tokenizer.from_file(sys.argv[1]);"
         "ids = graph_tokenizer(tokenizer).encode(['IN Istanbul']).to_list();"
         "sys.exit(ids != [tokenizer.encode('in istanbul')])"

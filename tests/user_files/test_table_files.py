@@ -9,7 +9,7 @@ import pyarrow.parquet
 import pytest
 
 from albert_tf.core.errors import UserError
-from albert_tf.data.tables import cell, chosen, read_table
+from albert_tf.user_files.table_files import cell, chosen, read_table
 
 TEXTS = ['said "no"', "two\nlines", "a,b;c\td", "NA", ""]
 LABELS = ["pos", "neg", "pos", "neg", "neg"]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from albert_tf.core.errors import UserError
-from albert_tf.serving.in_graph.wordpiece import TEXTS, graph_wordpiece, lower, valid
+from albert_tf.serving.in_graph.graph_wordpiece import TEXTS, graph_wordpiece, lower, valid
 from albert_tf.text.character_class import inside_class
 from albert_tf.text.tokenizer import SentencePieceTokenizer, Tokenizer, WordPieceTokenizer
 
