@@ -46,40 +46,66 @@ def defaults(
 ) -> dict[str, Any]:
     """Values for flags that are not given: the trained model's own, those of --preset, and the maximum length."""
     _check_intent(values, given)
-    path, trained = model_of(values), {}
-    only_uses = not values["do_train"]
-    is_needed = only_uses or bool(definition.of_initial_model)
+    path = model_of(values)
+    is_needed = not values["do_train"] or bool(definition.of_initial_model)
     if is_needed and path.startswith(HUB_PREFIX):
         path = hub_names.fetched(path)
     # TensorFlow reads remote files, so they are read only if flags depend on them.
-    model = describe(path) if is_needed or "://" not in path else Description()
-    if only_uses and model.task_name in {*registry.TASKS} - {*definition.names}:
+    model = Description()
+    if is_needed or "://" not in path:
+        model = describe(path)
+    if not values["do_train"] and model.task_name in {*registry.TASKS} - {*definition.names}:
         raise UserError(f"{path}: is a model of {model.task_name}, which another program uses")
+
     if is_needed and model.task_name in definition.names:
-        trained = definition.settings.of_model(model.settings)
-        fixed = given & {*definition.settings.names(of_model="fixed")}
-        if only_uses:
-            check_fixed({name: values[name] for name in sorted(fixed)}, trained, path)
-        else:
-            kept = definition.of_initial_model
-            trained = {name: trained[name] for name in kept if name in trained}
-        changed = [name for name in trained if name not in given and trained[name] != values[name]]
-        if changed:
-            own = " ".join(as_flag(name, trained[name]) for name in changed)
-            print(f"as {path} was trained: {own}", flush=True)
-    elif definition.of_data and not only_uses:
-        trained = dict(definition.of_data(values, given))
-        for name, value in trained.items():
-            print(f"as the data says: {as_flag(name, value)}", flush=True)
-    chosen = {**_preset(definition, {**values, **trained}, given), **trained}
-    length = chosen.get("max_seq_length", values["max_seq_length"])
+        chosen = _of_model(definition, values, given, model, path)
+    elif definition.of_data and values["do_train"]:
+        chosen = _of_data(definition, values, given)
+    else:
+        chosen = {}
+    chosen = {**_preset(definition, {**values, **chosen}, given), **chosen}
+
     most = _max_position_embeddings(values, model.max_position_embeddings)
     if most and "max_seq_length" in given:
         check_length(values["max_seq_length"], most)
-    elif most and length > most:
+    elif most and chosen.get("max_seq_length", values["max_seq_length"]) > most:
         chosen["max_seq_length"] = most
         print(f"--max_seq_length is {most}, as the model has no more positions", flush=True)
     return chosen
+
+
+def _of_model(
+    definition: TaskDefinition,
+    values: Mapping[str, Any],
+    given: Set[str],
+    model: Description,
+    path: str,
+) -> dict[str, Any]:
+    """The settings of a model of the task: all if it is used, those of its head if it is trained further."""
+    trained = dict(definition.settings.of_model(model.settings))
+    if values["do_train"]:
+        kept = definition.of_initial_model
+        trained = {name: trained[name] for name in kept if name in trained}
+    else:
+        fixed = sorted(given & {*definition.settings.names(of_model="fixed")})
+        check_fixed({name: values[name] for name in fixed}, trained, path)
+
+    changed = [name for name in trained if name not in given and trained[name] != values[name]]
+    if changed:
+        shown = " ".join(as_flag(name, trained[name]) for name in changed)
+        print(f"as {path} was trained: {shown}", flush=True)
+    return trained
+
+
+def _of_data(
+    definition: TaskDefinition, values: Mapping[str, Any], given: Set[str]
+) -> dict[str, Any]:
+    """The settings that the data of a training says."""
+    assert definition.of_data
+    settings = dict(definition.of_data(values, given))
+    for name, value in settings.items():
+        print(f"as the data says: {as_flag(name, value)}", flush=True)
+    return settings
 
 
 def _check_intent(values: Mapping[str, Any], given: Set[str]) -> None:

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from albert_tf.core.errors import UserError
@@ -158,29 +158,50 @@ def find_labels(
     There must be two different labels or more, and each row must have one; with a separator, some row must have
     several. Example: examples with 10, 2, 1.0, 2 -> ("1", "2", "10")
     """
-    labels, counts, has_twice = set(), set(), False
+    labels: set[str] = set()
+    counts: set[int] = set()  # how many labels an example has
+    has_twice = False  # whether an example has the same label twice
     for example in examples:
-        label, place = example.label, f"{path}: {example.row}"
-        own = split_labels(label, label_separator, place) if label_separator else []
-        own = own if label_separator else [_one_label(label, place)]
-        if own == [""]:
-            raise UserError(f"{place}: has no label")
-        if any(character in name for name in own for character in "\t\r\n"):
-            raise UserError(f"{place}: has a tab or a line break in the label {str(label)[:80]!r}")
-        labels.update(own)
-        counts.add(len(own))
-        has_twice |= len(own) > len({*own})
+        labels_of_example = _labels_of(example, path, label_separator)
+        labels.update(labels_of_example)
+        counts.add(len(labels_of_example))
+        if len({*labels_of_example}) < len(labels_of_example):
+            has_twice = True
+
     if labels and labels <= {*initial}:
         return tuple(initial)
-    if label_separator and labels <= {"0", "1"} and (has_twice or len(counts) == 1 < max(counts)):
+
+    shown = examples[-1].label  # in messages
+    has_equally_many = len(counts) == 1 and max(counts) > 1
+    if label_separator and labels <= {"0", "1"} and (has_twice or has_equally_many):
         expected = "lists of labels, or a column of 0 and 1 for each name in --label_column"
-        raise UserError(f"{path}: expected {expected}; got lists such as {str(label)[:80]!r}")
+        raise UserError(f"{path}: expected {expected}; got lists such as {str(shown)[:80]!r}")
     if label_separator and counts == {1}:
         reason = f"no row has labels with --label_separator={label_separator} between them"
-        raise UserError(f"{path}: {reason}; every row has one label, such as {label[:80]!r}")
+        raise UserError(f"{path}: {reason}; every row has one label, such as {shown[:80]!r}")
     if len(labels) < 2:
-        only = next(iter(labels), label)
+        only = next(iter(labels), shown)
         raise UserError(f"{path}: expected two labels or more in --label_column, got only {only!r}")
+    return _in_order(labels)
+
+
+def _labels_of(example: TextExample, path: str, label_separator: str) -> list[str]:
+    """The labels of an example of `read_own`; without a separator, exactly one."""
+    place = f"{path}: {example.row}"
+    if label_separator:
+        labels = split_labels(example.label, label_separator, place)
+    else:
+        labels = [_one_label(example.label, place)]
+    if labels == [""]:
+        raise UserError(f"{place}: has no label")
+    if any(character in label for label in labels for character in "\t\r\n"):
+        shown = str(example.label)[:80]
+        raise UserError(f"{place}: has a tab or a line break in the label {shown!r}")
+    return labels
+
+
+def _in_order(labels: Iterable[str]) -> tuple[str, ...]:
+    """Labels by value if all are numbers, otherwise alphabetically."""
     with contextlib.suppress(ValueError):  # some labels are not numbers
         if all(math.isfinite(float(label)) for label in labels):
             return tuple(sorted(labels, key=lambda label: (float(label), label)))

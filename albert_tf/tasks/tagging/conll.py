@@ -202,40 +202,66 @@ def _rows_of_lists(
 
 
 def _groups(
-    path: str, source: str, columns: Sequence[str], known: Sequence[str], scheme: str
+    path: str, source: str, columns: Sequence[str], named: Sequence[str], scheme: str
 ) -> Iterator[Group]:
-    """The sentences of a file with a word in each line; `known` are the columns of which `columns` are read."""
+    """The sentences of a file with a word in each line; `named` are the columns of which `columns` are read."""
     lines = read_lines(path, source)
     rows = [_fields(line) for line in lines]
-    first = next((row for row in rows if any(row) and not row[0].startswith(("#", _DOCUMENT))), [])
-    width = len(first) or next((len(row) for row in rows if any(row)), 0)
-    names = {column for column in known if column not in (FIRST, LAST) and not column.isdecimal()}
-    positions = None
+    first_row = _first_row(rows)
+    width = len(first_row) or next((len(row) for row in rows if any(row)), 0)
+    positions: list[int] | None = None  # of the columns, known from the first line with words on
     words: list[str] = []
     tags: list[str] = []
-    for row, (line, fields) in enumerate(zip([*lines, ""], [*rows, [""]], strict=True), start=1):
-        if not any(fields) or fields[0].startswith(_DOCUMENT):
+    for number, (line, row) in enumerate(zip(lines, rows, strict=True), start=1):
+        if not any(row) or row[0].startswith(_DOCUMENT):
             if words:
-                yield row - len(words), tuple(words), tags
-            words, tags = [], []
+                yield number - len(words), tuple(words), tags
+            words = []
+            tags = []
             continue
-        if len(fields) != width:  # a line with tabs and spaces
-            parts = re.split(f"[{_BLANKS}]+", line.strip(_BLANKS))
-            fields = parts if len(parts) == width else fields
-        if line.startswith("#") and not words and _is_comment(fields, width, first, scheme):
+
+        fields = _fields_of_width(line, row, width)
+        if line.startswith("#") and not words and _is_comment(fields, width, first_row, scheme):
             continue
         if positions is None:
-            positions = [_position(column, fields, f"{path}: line {row}") for column in columns]
-            is_header = names & {*fields} if names else _is_header(fields, known, rows, path)
-            if is_header:
+            positions = [_position(column, fields, f"{path}: line {number}") for column in columns]
+            if _names_columns(fields, named, rows, path):
                 continue
         if len(fields) != width:
-            raise UserError(f"{path}: line {row}: expected {width} columns, got {len(fields)}")
+            raise UserError(f"{path}: line {number}: expected {width} columns, got {len(fields)}")
         if width == 10 and _PART_OF_CONLLU.fullmatch(fields[0]):
             continue
-        word, *tag = (fields[position] for position in positions)
-        words.append(word)
-        tags += tag
+
+        words.append(fields[positions[0]])
+        tags += [fields[position] for position in positions[1:]]
+    if words:
+        yield len(lines) + 1 - len(words), tuple(words), tags
+
+
+def _first_row(rows: Sequence[Sequence[str]]) -> Sequence[str]:
+    """The columns of the first line that is neither empty nor like a comment; without one, none."""
+    for row in rows:
+        if any(row) and not row[0].startswith(("#", _DOCUMENT)):
+            return row
+    return []
+
+
+def _fields_of_width(line: str, fields: list[str], width: int) -> list[str]:
+    """The columns of a line; a line with tabs and spaces is split at both, if it then has the width of the file."""
+    if len(fields) == width:
+        return fields
+    parts = re.split(f"[{_BLANKS}]+", line.strip(_BLANKS))
+    return parts if len(parts) == width else fields
+
+
+def _names_columns(
+    fields: Sequence[str], named: Sequence[str], rows: Sequence[Sequence[str]], path: str
+) -> bool:
+    """Whether a file's first line has the names of its columns: those of flags, or usual ones."""
+    names = {column for column in named if column not in (FIRST, LAST) and not column.isdecimal()}
+    if names:
+        return bool(names & {*fields})
+    return _is_header(fields, named, rows, path)
 
 
 def _fields(line: str) -> list[str]:

@@ -65,26 +65,36 @@ def make_windows(
         sentence_index: index of the sentence in the data set.
     """
     names = ["input_ids", "segment_ids", "word_numbers"]
-    names += ["tag_numbers"] if any(sentence.tags is not None for _, sentence in sentences) else []
+    if any(sentence.tags is not None for _, sentence in sentences):
+        names.append("tag_numbers")
     rows: dict[str, list] = {name: [] for name in names}
     indices = []
-    tokenizer, nothing = settings.tokenizer, np.zeros(1, np.int32)
-    cls, sep = (np.array([id], np.int32) for id in (tokenizer.cls_id, tokenizer.sep_id))
+    tokenizer = settings.tokenizer
+    room = settings.max_seq_length - NUM_SPECIAL
+    no_word = np.zeros(1, np.int32)
+    cls = np.array([tokenizer.cls_id], np.int32)
+    sep = np.array([tokenizer.sep_id], np.int32)
     for index, sentence in sentences:
         text, starts = joined(sentence.words, settings.separator)
         ids, spans = tokenizer.encode_with_offsets(text)
         parts = visible_parts(text, spans)
+        ids_X = np.array(ids, np.int32)
         numbers = word_numbers(starts, np.array(parts, np.int32).reshape(-1, 2))
-        room, id_array = settings.max_seq_length - NUM_SPECIAL, np.array(ids, np.int32)
-        tags = np.array([-1, *(sentence.tags or [-1] * len(sentence.words))], np.int32) + 1
+
+        # The tags B-PER, O with the indices 1, 0 -> [0 2 1]: by the number of the word, which is 0 for no word.
+        tags = sentence.tags or [-1] * len(sentence.words)
+        tag_numbers = np.array([-1, *tags], np.int32) + 1
+
         for start, length, is_max in sequences.windows_over(len(ids), room, settings.doc_stride):
             window = slice(start, start + length)
-            here = np.concatenate([nothing, np.where(is_max, numbers[window], 0), nothing])
-            rows["input_ids"].append(np.concatenate([cls, id_array[window], sep]))
-            rows["segment_ids"].append(np.zeros_like(here))
-            rows["word_numbers"].append(here)
+            # The numbers [1 2 0 3], of which the last word has more context in the next window -> [0 1 2 0 0 0].
+            numbers_here = np.where(is_max, numbers[window], 0)
+            words_here = np.concatenate([no_word, numbers_here, no_word])
+            rows["input_ids"].append(np.concatenate([cls, ids_X[window], sep]))
+            rows["segment_ids"].append(np.zeros_like(words_here))
+            rows["word_numbers"].append(words_here)
             if "tag_numbers" in rows:
-                rows["tag_numbers"].append(tags[here])
+                rows["tag_numbers"].append(tag_numbers[words_here])
             indices.append(index)
     return FeatureTable.from_rows(rows, {"sentence_index": indices})
 
@@ -119,35 +129,79 @@ def word_labels(
 
     Probabilities are float [windows, L, C], with L at least the longest window's length.
     """
-    length = int(windows.lengths.max())
-    numbers = windows.batch(np.arange(len(windows)), length, ["word_numbers"])["word_numbers"]
-    window, token = np.nonzero(numbers)
-    counts = np.array([len(sentence.words) for sentence in sentences])
-    begins = np.cumsum(counts) - counts
-    place = begins[windows.columns["sentence_index"][window, 0]] + numbers[window, token] - 1
-    rows = probabilities[window, token]
-    best, certainty = np.full(counts.sum(), -1), np.zeros(counts.sum())
-    best[place], certainty[place] = rows.argmax(axis=-1), rows.max(axis=-1)
+    # Windows and tokens that represent a word: [windows, L] -> [tokens] each.
+    longest = int(windows.lengths.max())
+    batch = windows.batch(np.arange(len(windows)), longest, ["word_numbers"])
+    numbers_WL = batch["word_numbers"]
+    window_X, token_X = np.nonzero(numbers_WL)
 
-    # A word without a token continues the tag of the last word before it, in its sentence, that has a token.
+    # Sentences of 3 and 2 words -> [0 3]: the place of a sentence's first word among all words.
+    counts_S = np.array([len(sentence.words) for sentence in sentences])
+    begins_S = np.cumsum(counts_S) - counts_S
+    sentence_X = windows.columns["sentence_index"][window_X, 0]
+    word_X = begins_S[sentence_X] + numbers_WL[window_X, token_X] - 1
+
+    # [words]: -1 and 0 for a word without a token.
+    probabilities_XC = probabilities[window_X, token_X]
+    best = np.full(counts_S.sum(), -1)
+    certainty = np.zeros(counts_S.sum())
+    best[word_X] = probabilities_XC.argmax(axis=-1)
+    certainty[word_X] = probabilities_XC.max(axis=-1)
+
     has_token = best >= 0
-    last = np.maximum.accumulate(np.where(has_token, np.arange(len(best)), -1))
-    follows = ~has_token & (last >= np.repeat(begins, counts))
-    outside = labels.index(entities.OUTSIDE) if entities.OUTSIDE in labels else 0
-    continued = np.array(entities.continuations(labels))[best[last]]
-    best = np.where(has_token, best, np.where(follows, continued, outside))
-    certainty = np.where(follows, certainty[last], certainty)
-    # A word that cannot be seen is in an entity only if the entity goes on after it: some tokenizers write white space
-    # as a word.
-    ends = set(np.cumsum(counts).tolist())
+    best, certainty = _with_continued(best, certainty, np.repeat(begins_S, counts_S), labels)
     words = [word for sentence in sentences for word in sentence.words]
-    for index in reversed(
-        [index for index, word in enumerate(words) if not has_token[index] and is_invisible(word)]
-    ):
+    is_unseen = [not has and is_invisible(word) for has, word in zip(has_token, words, strict=True)]
+    ends = set(np.cumsum(counts_S).tolist())
+    _leave_out_unseen(best, is_unseen, ends, labels)
+    return np.split(best, begins_S[1:]), np.split(certainty, begins_S[1:])
+
+
+def _outside(labels: Sequence[str]) -> int:
+    """The label of words outside of entities."""
+    return labels.index(entities.OUTSIDE) if entities.OUTSIDE in labels else 0
+
+
+def _with_continued(
+    best: np.ndarray, certainty: np.ndarray, begins: np.ndarray, labels: Sequence[str]
+) -> tuple[np.ndarray, np.ndarray]:
+    """The labels of words and their probabilities; a word without a token continues the tag of the last that has one.
+
+    Args:
+      best: int [words]; -1 for a word without a token.
+      certainty: float [words].
+      begins: for each word the place of its sentence's first word, beyond which no tag is continued.
+    """
+    # The labels [4 -1 -1 2] -> [0 0 0 3]: the place of the last word that has a token.
+    has_token = best >= 0
+    places = np.arange(len(best))
+    last = np.maximum.accumulate(np.where(has_token, places, -1))
+    follows = ~has_token & (last >= begins)
+
+    continued = np.array(entities.continuations(labels))[best[last]]
+    others = np.where(follows, continued, _outside(labels))
+    return np.where(has_token, best, others), np.where(follows, certainty[last], certainty)
+
+
+def _leave_out_unseen(
+    best: np.ndarray, is_unseen: Sequence[bool], ends: set[int], labels: Sequence[str]
+) -> None:
+    """Changes the labels of words that cannot be seen, unless the entity goes on after them.
+
+    Some tokenizers write white space as a word.
+
+    Args:
+      best: int [words].
+      is_unseen: whether a word has no token and no visible character.
+      ends: for each sentence the place after its last word.
+    """
+    outside = _outside(labels)
+    for index in reversed(range(len(best))):
+        if not is_unseen[index]:
+            continue
         is_last = index + 1 in ends
         if is_last or labels[best[index + 1]] != labels[best[index]]:
             best[index] = outside
-    return np.split(best, begins[1:]), np.split(certainty, begins[1:])
 
 
 def _is_punctuation(char: str) -> bool:
