@@ -100,7 +100,7 @@ WITHOUT_TENSORFLOW = [
     for name in MODULES
     if re.match(r"albert_tf\.(core|text|data\.record_(formats|metadata))(\.|$)", name)
     or re.match(
-        r"albert_tf\.tasks\.(registry|runner|source|presets|\w+\.(?!(task|predictor|random_masks)$))",
+        r"albert_tf\.tasks\.(registry|runner|source|presets|\w+\.(?!(task|losses|predictor|random_masks|student)$))",
         name,
     )
     or name.endswith(".settings")

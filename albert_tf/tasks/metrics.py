@@ -137,6 +137,11 @@ def official(name: str, value: float | None) -> float | None:
     return 0.0 if value is None and name in ("f1", "matthews") else value
 
 
+def majority_share(labels: np.ndarray) -> float:
+    """Share of the most frequent label among labels int [examples], which is the accuracy without a model."""
+    return float(np.bincount(labels).max() / len(labels))
+
+
 def format_confusion(predictions: np.ndarray, labels: np.ndarray, names: Sequence[str]) -> str:
     """A table, as lines, of how often each label was predicted for each true label, with recall and precision."""
     table = np.zeros([len(names)] * 2, np.int64)

@@ -40,6 +40,14 @@ class Source(abc.ABC):
 
     def __init__(self, config: FineTuningConfig):
         self.config = config
+        self.items: dict[str, Sequence[Any]] = {}  # by split, once they are read
+
+    def read_splits(self, splits: Sequence[str]) -> None:
+        """Reads the `items` of the splits that have a file."""
+        for split in splits:
+            items = self.read(split)
+            if items is not None:
+                self.items[split] = items
 
     @abc.abstractmethod
     def read(self, split: str) -> Sequence[Any] | None:

@@ -64,12 +64,13 @@ class Accumulators(tf.Module):
         return {"loss": sum(losses.values()), **(losses if len(losses) > 1 else {}), **metrics}
 
 
-def ratio_names(task: Task, model, data: Data) -> list[str]:
+def ratio_names(task: Task, model, data: Data, *, training: bool) -> list[str]:
     """Names of the task's losses and metrics; traces the model without computing anything."""
 
     def ratios(features):
         outputs = model(features, training=False)
-        return {**task.losses(outputs, features), **task.metrics(outputs, features)}
+        losses = task.losses(outputs, features, training=training)
+        return {**losses, **task.metrics(outputs, features)}
 
     traced = tf.function(ratios, autograph=False).get_concrete_function(dict(data.spec(1)))
     return list(traced.structured_outputs)
@@ -141,21 +142,20 @@ def start_run(task: Task, run_config: RunConfig, optimizer_config: OptimizerConf
     folder.open()
     global_step = orbit.utils.create_global_step()
     accumulators = Accumulators(())
-    saved: dict[str, Any] = {"model": model, "global_step": global_step}
+    optimizer = None
+    clock = None
     if run_config.do_train and task.train_data:
-        names = ratio_names(task, model, task.train_data)
+        names = ratio_names(task, model, task.train_data, training=True)
         accumulators = Accumulators([*names, *STEP_METRICS])
-        saved["accumulators"] = accumulators
-        variables = model.named_variables()
         if run_config.train_minutes:
-            saved["clock"] = Clock(run_config.train_minutes)
-        optimizer = optimizers.create_optimizer(
-            optimizer_config, run_config.train_batch_size, variables, saved.get("clock")
-        )
-        if run_config.mixed_precision == "mixed_float16":
-            optimizer = tf_keras.mixed_precision.LossScaleOptimizer(optimizer)
-        saved["optimizer"] = optimizer
-    checkpoints = Checkpoints(folder, saved, run_config.keep_checkpoint_max)
+            clock = Clock(run_config.train_minutes)
+        optimizer = _optimizer_of(run_config, optimizer_config, model, clock)
+
+    checkpoints = Checkpoints(
+        folder,
+        _saved_parts(model, global_step, accumulators, optimizer, clock),
+        run_config.keep_checkpoint_max,
+    )
     if run_config.do_train:
         checkpoints.remove_leftovers()
     if run_config.do_train and folder.is_chief and not checkpoints.latest:
@@ -166,15 +166,49 @@ def start_run(task: Task, run_config: RunConfig, optimizer_config: OptimizerConf
         newest = checkpoints.best_path or newest
     if newest:
         checkpoints.restore(newest)
+
     return RunState(
-        **{**saved, "accumulators": accumulators},
         task=task,
         run_config=run_config,
         optimizer_config=optimizer_config,
         strategy=strategy,
         folder=folder,
+        model=model,
+        global_step=global_step,
+        accumulators=accumulators,
+        optimizer=optimizer,
+        clock=clock,
         checkpoints=checkpoints,
         majority=task.majority_levels(),
         first_step=int(global_step.numpy()),
         started=started,
     )
+
+
+def _optimizer_of(
+    run_config: RunConfig, optimizer_config: OptimizerConfig, model: Any, clock: Clock | None
+) -> Any:
+    """The optimizer of a model's variables, with loss scaling if they need it."""
+    optimizer = optimizers.create_optimizer(
+        optimizer_config, run_config.train_batch_size, model.named_variables(), clock
+    )
+    if run_config.mixed_precision == "mixed_float16":
+        return tf_keras.mixed_precision.LossScaleOptimizer(optimizer)
+    return optimizer
+
+
+def _saved_parts(
+    model: Any,
+    global_step: tf.Variable,
+    accumulators: Accumulators,
+    optimizer: Any,
+    clock: Clock | None,
+) -> dict[str, Any]:
+    """What checkpoints contain, by the names in their files; a run without training reads model and step alone."""
+    parts: dict[str, Any] = {"model": model, "global_step": global_step}
+    if optimizer is not None:
+        parts["accumulators"] = accumulators
+        parts["optimizer"] = optimizer
+    if clock is not None:
+        parts["clock"] = clock
+    return parts

@@ -124,7 +124,7 @@ class Trainer(orbit.StandardTrainer):
         outputs = _joined_over(size, outputs_of)
         with tf.GradientTape() as tape:
             tape.watch(outputs)
-            ratios = dict(self.task.losses(outputs, features))
+            ratios = dict(self.task.losses(outputs, features, training=True))
             loss = self._scaled(self._loss(ratios, counts))
         output_gradients = tape.gradient(loss, outputs, unconnected_gradients=_ZERO)
         # [8, 7] -> [2, 4, 7]
@@ -153,7 +153,7 @@ class Trainer(orbit.StandardTrainer):
         features_and_targets = {**features, **self.task.targets(features)}
         with tf.GradientTape() as tape:
             outputs = self.model(features, training=True, seed=seed)
-            ratios = dict(self.task.losses(outputs, features_and_targets))
+            ratios = dict(self.task.losses(outputs, features_and_targets, training=True))
             loss = self._scaled(self._loss(ratios, counts))
         gradients, row_square_sums = _dense(
             tape.gradient(loss, self._variables, unconnected_gradients=_ZERO)
@@ -236,7 +236,9 @@ class Evaluator(orbit.StandardEvaluator):
         self._num_steps = data.evaluation_steps(batch_size)
         names: Iterable[str] = ()
         if has_labels:  # a training run already knows the names
-            names = state.accumulators.pairs or ratio_names(state.task, state.model, data)
+            names = state.accumulators.pairs
+            if not names:
+                names = ratio_names(state.task, state.model, data, training=False)
             names = [name for name in names if name not in STEP_METRICS]
         self._accumulators = Accumulators(names)
 
@@ -287,7 +289,8 @@ def evaluation_step(task: Task, model, features: Features, *, has_labels: bool):
         predictions[EXAMPLE_INDEX] = features[EXAMPLE_INDEX]
     if not has_labels:
         return {}, predictions
-    ratios = {**task.losses(outputs, features), **task.metrics(outputs, features)}
+    losses = task.losses(outputs, features, training=False)
+    ratios = {**losses, **task.metrics(outputs, features)}
     return _stacked(ratios), predictions
 
 

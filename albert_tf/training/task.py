@@ -1,8 +1,12 @@
 """The Task interface: everything that the training loop needs from a task.
 
-The loop calls a task in this order: `resolve`, `settings`, `build_model`, `majority_levels`; for every batch
-`loss_counts`, `targets`, `losses`, `metrics` or `predictions`; after every evaluation `evaluate`; at the end
-`evaluation_files`, `prediction_files`, `save_model`.
+The loop calls a task in this order:
+
+    at the start            `resolve`, `settings`, `data_files`, `build_model`, `vocabulary_files`, `majority_levels`
+    for a training batch    `loss_counts`, `targets`, `losses` with `training`, `metrics`
+    for an evaluated batch  `predictions`, `losses`, `metrics`; without labels `predictions` alone
+    after an evaluation     `evaluate`
+    at the end              `evaluation_files`, `prediction_files`, `save_model`
 """
 
 import abc
@@ -78,11 +82,18 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def loss_counts(self, features: Features) -> Mapping[str, tf.Tensor]:
-        """For each loss the count that divides it, float32 scalars; the counts are first summed over devices."""
+        """For each loss in training the count that divides it, float32 scalars, which are first summed over devices."""
 
     @abc.abstractmethod
-    def losses(self, outputs: Outputs, features: Features) -> Mapping[str, Ratio]:
-        """The losses, which have equal weights, under the names of `loss_counts`."""
+    def losses(self, outputs: Outputs, features: Features, training: bool) -> Mapping[str, Ratio]:
+        """The losses, which have equal weights, under the names of `loss_counts`.
+
+        Args:
+          outputs: the outputs of the model.
+          features: the batch; in training also its `targets`.
+          training: whether the losses are minimized. Those of an evaluation should not depend on how the model is
+            trained, such as on weights of labels, so that runs can be compared.
+        """
 
     def metrics(self, outputs: Outputs, features: Features) -> Mapping[str, Ratio]:
         """Metrics that are sums over examples."""

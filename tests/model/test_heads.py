@@ -219,7 +219,8 @@ def test_every_variable_learns(cls, task_flags):
     labels = TINY.with_labels(task.labels, task.task_name).foreign
     model = make(cls, max_position_embeddings=64, foreign=labels)
     with tf.GradientTape() as tape:
-        losses = task.losses(model(features, training=True, seed=tf.constant([1, 2])), features)
+        outputs = model(features, training=True, seed=tf.constant([1, 2]))
+        losses = task.losses(outputs, features, training=True)
         total = tf.add_n([ratio.sum for ratio in losses.values()])
     gradients = tape.gradient(total, model.named_variables())
     without = {name for name, gradient in gradients.items() if gradient is None}

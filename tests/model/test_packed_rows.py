@@ -83,7 +83,7 @@ def losses_and_gradients(model, features) -> tuple[dict, dict]:
     features = {name: tf.constant(value) for name, value in features.items()}
     counts = task.loss_counts(features)
     with tf.GradientTape() as tape:
-        ratios = task.losses(model(features, training=True), features)
+        ratios = task.losses(model(features, training=True), features, training=True)
         losses = {name: ratio.sum / counts[name] for name, ratio in ratios.items()}
         loss = sum(losses.values())
     variables = model.named_variables()

@@ -237,7 +237,7 @@ def test_labels_of_a_new_file_win_over_those_of_the_initial_model(task, finished
     task = helpers.make_task(run.runner, *flags, f"--train_file={renamed}", "--do_eval=false")
     assert {*task.labels} - {*old} == {label.replace(name, "Other") for label in old} - {*old}
     assert len(task.labels) == len(old)
-    assert all(name.startswith("bert/") for name in task._weights.arrays)
+    assert all(name.startswith("bert/") for name in task.start.weights.arrays)
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -292,7 +292,7 @@ def test_padding_changes_no_loss(task, task_flags):
         features = helpers.batch_of(made, "train", range(9), length)
         # No randomness, but what the model gives in training.
         outputs = model(features, training=False)
-        losses = made.losses(outputs, features)
+        losses = made.losses(outputs, features, training=True)
         found.append({name: float(ratio.sum / ratio.count) for name, ratio in losses.items()})
     assert found[0] == pytest.approx(found[1], rel=1e-5)
 
@@ -314,7 +314,7 @@ def test_packing_changes_no_loss_and_no_gradient(task, task_flags):
         features = {name: tf.constant(value) for name, value in batch.items()}
         with tf.GradientTape() as tape:
             outputs = model(features, training=False)
-            sums = [ratio.sum for ratio in made.losses(outputs, features).values()]
+            sums = [ratio.sum for ratio in made.losses(outputs, features, training=True).values()]
             loss = tf.add_n(sums) / tf.add_n(list(made.loss_counts(features).values()))
         variables = model.trainable_variables
         gradients = tape.gradient(loss, variables, unconnected_gradients="zero")
@@ -384,7 +384,7 @@ def test_the_loss_of_a_score_is_its_squared_error(task_flags):
     scores = np.array([[1.5], [4.0], [0.0], [2.0]], np.float32)
     features = batch_of_labels(task, {"label_scores": scores})
     outputs = {"logits": np.array([[1.0], [2.0], [3.0], [7.0]], np.float32)}
-    (ratio,) = task.losses(outputs, features).values()
+    (ratio,) = task.losses(outputs, features, training=False).values()
     assert (float(ratio.sum), float(ratio.count)) == (0.25 + 4.0 + 9.0, 3.0)
 
 
@@ -395,13 +395,13 @@ def test_the_loss_of_several_labels_by_hand(task_flags):
     truths = np.array([[1, 0, 0, 0], [0, 1, 1, 1], [0, 0, 0, 0], [1, 1, 1, 1]], np.int32)
     features = batch_of_labels(task, {"label_sets": truths})
     losses = np.log1p(np.exp(np.where(truths == 1, -logits, logits)))[:3]
-    loss = task.losses({"logits": logits}, features)["label_loss"]
+    loss = task.losses({"logits": logits}, features, training=False)["label_loss"]
     assert float(loss.sum) == pytest.approx(losses.sum(), rel=1e-5)
     assert float(loss.count) == 12 == float(task.loss_counts(features)["label_loss"])
     # In training, true labels have weights.
     factors = np.where(truths[:3] == 1, task.class_weights, 1)
     features = in_training(task, features)
-    loss = task.losses({"logits": logits[:3]}, features)["label_loss"]
+    loss = task.losses({"logits": logits[:3]}, features, training=True)["label_loss"]
     assert float(loss.sum) == pytest.approx((factors * losses).sum(), rel=1e-5)
     assert float(loss.count) == 12 == float(task.loss_counts(features)["label_loss"])
 
@@ -412,10 +412,10 @@ def test_weights_of_labels_by_hand(task_flags):
     logits = np.random.default_rng(2).normal(size=(4, 3)).astype(np.float32)
     features = batch_of_labels(task, {"label_ids": np.array([[0], [2], [1], [2]], np.int32)})
     losses = np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(4), [0, 2, 1, 2]]
-    loss = task.losses({"logits": logits}, features)["label_loss"]
+    loss = task.losses({"logits": logits}, features, training=False)["label_loss"]
     assert float(loss.sum) == pytest.approx(losses[:3].sum(), rel=1e-5) and float(loss.count) == 3
     features = in_training(task, features)
-    loss = task.losses({"logits": logits[:3]}, features)["label_loss"]
+    loss = task.losses({"logits": logits[:3]}, features, training=True)["label_loss"]
     own = task.class_weights[[0, 2, 1]]
     assert float(loss.sum) == pytest.approx(losses[:3] @ own, rel=1e-5)
     assert float(loss.count) == pytest.approx(own.sum())
@@ -465,13 +465,13 @@ def test_the_losses_of_squad_by_hand(task_flags):
     span = -0.5 * (log_starts[0, 2] + log_starts[1, 0] + log_starts[2, 5])
     span -= 0.5 * (log_ends[0, 4] + log_ends[1, 0] + log_ends[2, 6])
     outputs = {"start_logits": starts, "end_logits": ends}
-    losses = helpers.make_task(*task_flags["squad1.1"]).losses(outputs, features)
+    losses = helpers.make_task(*task_flags["squad1.1"]).losses(outputs, features, training=True)
     assert list(losses) == ["span_loss"] and float(losses["span_loss"].count) == 3
     assert float(losses["span_loss"].sum) == pytest.approx(span, rel=1e-5)
 
     scores = np.array([1.5, -0.5, -2.0], np.float32)
     outputs = {"start_log_probs": log_starts, "end_log_probs": log_ends, "cls_logits": scores}
-    losses = helpers.make_task(*task_flags["squad2.0"]).losses(outputs, features)
+    losses = helpers.make_task(*task_flags["squad2.0"]).losses(outputs, features, training=True)
     # -log of the probability of what is true: possible, impossible, possible.
     answerable = 0.5 * np.sum(np.log1p(np.exp([1.5, 0.5, -2.0])))
     assert float(losses["span_loss"].sum) == pytest.approx(span, rel=1e-5)
@@ -490,7 +490,7 @@ def test_the_loss_of_tagging_by_hand(task_flags):
     }
     log_probs = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
     expected = -(log_probs[0, 1, 1] + log_probs[0, 3, 4] + log_probs[1, 1, 0] + log_probs[1, 2, 0])
-    loss = task.losses({"logits": logits}, features)["tag_loss"]
+    loss = task.losses({"logits": logits}, features, training=False)["tag_loss"]
     assert float(loss.sum) == pytest.approx(expected, rel=1e-5) and float(loss.count) == 4
     assert float(task.loss_counts(features)["tag_loss"]) == 4
 
@@ -511,12 +511,13 @@ def test_weights_of_tags_by_hand(task_flags):
     log_probs = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
     expected = -(2 * log_probs[0, 1, 1] + 7 * log_probs[0, 3, 4])
     expected -= 0.5 * (log_probs[1, 1, 0] + log_probs[1, 2, 0])
-    loss = task.losses({"logits": logits}, features)["tag_loss"]
+    loss = task.losses({"logits": logits}, features, training=True)["tag_loss"]
     assert float(loss.sum) == pytest.approx(expected, rel=1e-5) and float(loss.count) == 10
     assert float(task.loss_counts(features)["tag_loss"]) == 10
     # Evaluations have no weights, so that losses of runs are comparable.
     weighted = {**features, EXAMPLE_WEIGHTS: np.ones(2, np.float32)}
-    assert float(task.losses({"logits": logits}, weighted)["tag_loss"].count) == 4
+    loss = task.losses({"logits": logits}, weighted, training=False)["tag_loss"]
+    assert float(loss.count) == 4
 
 
 def test_tags_of_a_run_are_scored_by_entity(finished):

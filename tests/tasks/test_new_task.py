@@ -1,8 +1,10 @@
 """A new task is one file and its registration: it trains, evaluates and predicts, and the programs know its models."""
 
+import importlib
 import json
 import os
 import pathlib
+import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -15,6 +17,7 @@ from albert_tf.formats import pretrained
 from albert_tf.model import heads
 from albert_tf.serving.settings import ModelUseSettings
 from albert_tf.tasks import registry
+from albert_tf.training.task import Task
 from tests.helpers import ROOT, TINY, WORDS, run_script, sentence, the_line, train_spm
 
 FOLDER = pathlib.Path(__file__).parent
@@ -172,3 +175,27 @@ def test_every_package_is_a_task_and_registers_without_tensorflow(no_tensorflow)
     program = "from albert_tf.tasks import registry; print(len(registry.TASKS))"
     process = run_script("-c", program, **no_tensorflow)
     assert int(process.stdout) >= len(packages), process.stderr
+
+
+def test_no_task_replaces_a_private_method_of_its_base():
+    for definition in registry.TASKS.values():
+        name = definition.settings.__module__.replace(".settings", ".task")
+        importlib.import_module(name)
+    tasks = subclasses_of(Task)
+    assert len(tasks) > 9
+    for task in tasks:
+        for base in task.__mro__[1:]:
+            shared = private_names(task) & private_names(base)
+            assert not shared, f"{task.__name__} and {base.__name__}"
+
+
+def subclasses_of(cls: type) -> list[type]:
+    subclasses = list(cls.__subclasses__())
+    for subclass in cls.__subclasses__():
+        subclasses += subclasses_of(subclass)
+    return subclasses
+
+
+def private_names(cls: type) -> set[str]:
+    names = {name for name in vars(cls) if re.match("_[a-z]", name)}
+    return names - {"_abc_impl"}  # of every class with abstract methods

@@ -45,18 +45,19 @@ def test_half_of_the_loss_is_the_divergence(name, output, label, task_flags, fin
     features = batch_of(alone, "train", [0, 2, 3])
     outputs = model(features, training=True, seed=tf.constant([1, 2]))
     in_training = {**features, **taught.targets(features)}
-    own, found = alone.losses(outputs, features), taught.losses(outputs, in_training)
+    own = alone.losses(outputs, features, training=True)
+    found = taught.losses(outputs, in_training, training=True)
     key = next(iter(own))
     assert float(found[key].count) == float(own[key].count)
     theirs = load_pretrained(teacher)(features)
     assert float(np.abs(theirs[output] - outputs[output]).max()) > 0  # it was trained
     assert float(found[key].sum) != pytest.approx(float(own[key].sum), rel=1e-3)
     # A model that gives its teacher's outputs has half of its own loss.
-    own = alone.losses(theirs, features)
-    found = taught.losses(theirs, in_training)
+    own = alone.losses(theirs, features, training=True)
+    found = taught.losses(theirs, in_training, training=True)
     assert float(found[key].sum) == pytest.approx(0.5 * float(own[key].sum), rel=1e-3)
     evaluated = {**features, "example_weights": tf.ones(3)}
-    pair = taught.losses(theirs, evaluated)[key]
+    pair = taught.losses(theirs, evaluated, training=False)[key]
     assert float(pair.sum) == pytest.approx(float(own[key].sum), rel=1e-4)
 
 

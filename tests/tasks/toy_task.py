@@ -16,7 +16,7 @@ from albert_tf.tasks import metrics, runner
 from albert_tf.tasks.classification.predictor import PairPredictor
 from albert_tf.tasks.classification.text_pairs import PairSettings, TextExample, make_pair_features
 from albert_tf.tasks.definition import TaskDefinition
-from albert_tf.tasks.finetuning import FineTuningTask
+from albert_tf.tasks.finetuning import FineTuningTask, raw_file
 from albert_tf.tasks.predictor import best_label
 from albert_tf.tasks.presets import row
 from albert_tf.tasks.settings import FineTuningConfig
@@ -64,17 +64,17 @@ class LongerTask(FineTuningTask):
     def evaluate(self, predictions):
         """See `Task`."""
         answers = np.argmax(predictions["probabilities"], axis=1)
-        return {"accuracy": metrics.accuracy(answers, self._column("eval", "label_ids"))}
+        return {"accuracy": metrics.accuracy(answers, self.column("eval", "label_ids"))}
 
     def evaluation_files(self, predictions):
         """See `Task`."""
-        return self._raw_file(predictions, "eval")
+        return raw_file(predictions, "eval")
 
     def prediction_files(self, predictions):
         """See `Task`."""
         probabilities = predictions["probabilities"]
         rows = [best_label("prediction", self.labels, row) for row in probabilities]
-        return self._answer_files(rows, predictions)
+        return self.answer_files(rows, predictions)
 
 
 class LongerPredictor(PairPredictor):

@@ -5,27 +5,39 @@ from collections.abc import Mapping
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.data.reading import EXAMPLE_WEIGHTS, example_weights
+from albert_tf.data.feature_table import FeatureTable
 from albert_tf.model.heads import AlbertForSequenceClassification
-from albert_tf.tasks import metrics
+from albert_tf.tasks import label_answers, metrics
 from albert_tf.tasks.classification import glue, multi_label
+from albert_tf.tasks.classification.losses import LOSSES
 from albert_tf.tasks.classification.predictor import reached_labels
 from albert_tf.tasks.classification.settings import ClassifierConfig
 from albert_tf.tasks.classification.source import TextSource
-from albert_tf.tasks.classification.text_pairs import FIRST_WINDOW, mean_of_windows
-from albert_tf.tasks.finetuning import FineTuningTask, LabelTask, majority_share
+from albert_tf.tasks.classification.text_pairs import FIRST_WINDOW, TextExample, mean_of_windows
+from albert_tf.tasks.finetuning import FineTuningTask, raw_file
 from albert_tf.tasks.settings import FineTuningRunConfig
-from albert_tf.training.losses import Ratio, binary_cross_entropy, squared_error
+from albert_tf.training.losses import Ratio
 from albert_tf.training.task import Features, Files, Metrics, Outputs, Predictions
 
+_ERRORS_FILE = "predictions/eval_errors.txt"
 
-def make_task(config: ClassifierConfig, run: FineTuningRunConfig) -> FineTuningTask:
+
+def make_task(config: ClassifierConfig, run: FineTuningRunConfig) -> "TextTask":
     """The task for the settings; for the arguments see `FineTuningTask`."""
-    return (MultiLabelTask if config.is_multi_label else ClassificationTask)(config, run)
+    if config.is_multi_label:
+        return MultiLabelTask(config, run)
+    if config.is_regression:
+        return ScoreTask(config, run)
+    return ClassificationTask(config, run)
 
 
 class TextTask(FineTuningTask):
-    """The base of tasks that give labels or scores to texts, with weights of the labels in the loss, float32 [C]."""
+    """The base of tasks that give labels or scores to texts.
+
+    Attributes:
+      answer_column: the column of the true answers in the features, which decides the loss.
+      class_weights: the weights of the labels in training, float32 [C]; None if all count alike.
+    """
 
     model_class = AlbertForSequenceClassification
     source_class = TextSource
@@ -35,136 +47,179 @@ class TextTask(FineTuningTask):
 
     def __init__(self, config: ClassifierConfig, run: FineTuningRunConfig):
         super().__init__(config, run)
-        self.class_weights = None
-        if not config.class_weights or not run.do_train:
-            return
-        truths = self.tables["train"].columns[self.source.label_columns[0]]
-        self.class_weights = multi_label.balanced_weights(
-            truths, len(self.labels), is_multi_label=self.source.is_multi_label
-        )
-        print(multi_label.weights_in_words(self.labels, self.class_weights), flush=True)
+        self.answer_column = self.source.label_columns[0]
+        self.class_weights: np.ndarray | None = None
+        if config.class_weights and run.do_train:
+            self.class_weights = multi_label.balanced_weights(
+                self.tables["train"].columns[self.answer_column],
+                len(self.labels),
+                is_multi_label=self.source.is_multi_label,
+            )
+            print(multi_label.weights_in_words(self.labels, self.class_weights), flush=True)
 
-    def _values(self, predictions: Predictions, name: str, split: str) -> np.ndarray:
+    def loss_counts(self, features: Features) -> Mapping[str, tf.Tensor]:
+        """What the loss of the answers' kind is divided by."""
+        return {"label_loss": LOSSES[self.answer_column].count(features, self.class_weights)}
+
+    def losses(self, outputs: Outputs, features: Features, training: bool) -> Mapping[str, Ratio]:
+        """The loss of the answers' kind; in evaluations without the weights of labels, so that runs can be compared."""
+        class_weights = self.class_weights if training else None
+        compute = LOSSES[self.answer_column].compute
+        return {"label_loss": compute(outputs["logits"], features, class_weights, self.config)}
+
+    def of_texts(self, predictions: Predictions, name: str, split: str) -> np.ndarray:
+        """A prediction of every text, [examples, ...]: the mean of its windows."""
         return mean_of_windows(self.tables[split], predictions[name])
 
-    def _labels(self, split: str, name: str) -> np.ndarray:
-        """The labels of the texts, [examples, labels]; those of a text's windows are equal."""
-        columns = self.tables[split].columns
-        is_first = columns.get(FIRST_WINDOW)
-        return columns[name] if is_first is None else columns[name][is_first[:, 0] == 1]
-
-    def _column(self, split: str, name: str) -> np.ndarray:
-        return self._labels(split, name)[:, 0]
-
-    def _class_weights_for(self, features: Features) -> np.ndarray | None:
-        """The weights of the labels in training; None in an evaluation, so that losses of runs are comparable."""
-        return None if EXAMPLE_WEIGHTS in features else self.class_weights
+    def true_answers(self, split: str) -> np.ndarray:
+        """The true labels or score of every text, [examples, 1], or [examples, C] for several labels."""
+        return _of_first_windows(self.tables[split], self.answer_column)
 
 
-class ClassificationTask(TextTask, LabelTask):
-    """A GLUE task, or a task of the user's own; for the arguments see `FineTuningTask`."""
+def _of_first_windows(table: FeatureTable, name: str) -> np.ndarray:
+    """A column with a row per text; those of a text's windows are equal."""
+    column = table.columns[name]
+    is_first = table.columns.get(FIRST_WINDOW)
+    return column if is_first is None else column[is_first[:, 0] == 1]
+
+
+def _with_texts(line: str, example: TextExample) -> str:
+    """A line about an example, and its texts below."""
+    texts = [f"  {text}" for text in (example.text_a, example.text_b) if text]
+    return "\n".join([f"{example.row}: {line}", *texts])
+
+
+class GroupedTask(TextTask):
+    """The base of tasks with one answer for each text, whose examples may be in groups (MNLI)."""
 
     def __init__(self, config: ClassifierConfig, run: FineTuningRunConfig):
         super().__init__(config, run)
-        self.is_regression = self.source.is_regression
-        self.label_column = self.source.label_columns[0]
-        if self.source.glue:
-            self.metric_names = self.source.glue.metrics
-        else:
-            self.metric_names = config.metric_names
-            if "f1" in self.metric_names and len(self.labels) != 2:
-                reason = f"=f1 is for two labels, not {len(self.labels)}: take macro_f1"
-                config.refuse("metrics", reason)
+        glue_task = self.source.glue
+        self.metric_names = glue_task.metrics if glue_task else config.metric_names
         self.best_metric = self.metric_names[0]
 
-    def loss_counts(self, features: Features) -> Mapping[str, tf.Tensor]:
-        """The number of examples, or the sum of the weights of their labels."""
-        return {"label_loss": tf.reduce_sum(self._loss_weights(features))}
-
-    def _loss_weights(self, features: Features) -> tf.Tensor:
-        """The weight of each example in the loss, float32 [B]."""
-        weights, class_weights = example_weights(features), self._class_weights_for(features)
-        if class_weights is None:
-            return weights
-        return weights * tf.gather(class_weights, features["label_ids"][:, 0])
-
-    def losses(self, outputs: Outputs, features: Features) -> Mapping[str, Ratio]:
-        """Cross entropy, or the squared error of a score (original classifier_utils.py:779-830)."""
-        labels, weights = features[self.label_column][:, 0], self._loss_weights(features)
-        if self.is_regression:
-            return {"label_loss": squared_error(outputs["logits"][:, 0], labels, weights)}
-        wanted = self._teachers_outputs(features).get("logits")
-        return {"label_loss": self._label_loss(outputs["logits"], labels, weights, wanted)}
-
-    def predictions(self, outputs: Outputs, features: Features) -> Mapping[str, tf.Tensor]:
-        """Probabilities [B, C], or scores [B, 1]."""
-        if self.is_regression:
-            return {"scores": outputs["logits"]}
-        return super().predictions(outputs, features)
-
-    def _answers(self, predictions: Predictions, split: str = "eval") -> np.ndarray:
-        """Scores, float [examples], or indices of labels, int [examples]."""
-        if self.is_regression:
-            return self._values(predictions, "scores", split)[:, 0]
-        return super()._answers(predictions, split)
-
-    def evaluate(self, predictions: Predictions) -> Metrics:
+    def measured(self, answers: np.ndarray, probabilities: np.ndarray | None) -> Metrics:
         """Every metric of the task, for all examples and, if there are several groups, for each group.
 
         In a task with groups, the first metric is that of the first group (MNLI: matched, as in the paper).
+
+        Args:
+          answers: scores, or indices of labels, [examples].
+          probabilities: float [examples, C]; None for scores.
         """
-        answers, labels = self._answers(predictions), self._column("eval", self.label_column)
-        probabilities = answers
-        if not self.is_regression:
-            probabilities = self._values(predictions, "probabilities", "eval")
+        truths = self.true_answers("eval")[:, 0]
         groups = np.array([example.group for example in self.items["eval"]])
         names = list(dict.fromkeys(groups))
         results: dict[str, float | None] = {}
         for metric in self.metric_names:
             for name in names:
-                own = groups == name
-                key = metric if name == names[0] else f"{metric}_{name}"
-                of_group = (values[own] for values in (answers, labels, probabilities))
-                value = metrics.measured(metric, *of_group)
-                results[key] = metrics.official(metric, value) if self.source.glue else value
+                chosen = groups == name
+                value = metrics.measured(
+                    metric,
+                    answers[chosen],
+                    truths[chosen],
+                    None if probabilities is None else probabilities[chosen],
+                )
+                if self.source.glue:
+                    value = metrics.official(metric, value)
+                results[metric if name == names[0] else f"{metric}_{name}"] = value
         return results
+
+    def submission_files(self, answers: np.ndarray) -> Files:
+        """The files for the leaderboard of a GLUE task, one for each group; none for other tasks."""
+        glue_task = self.source.glue
+        if not glue_task:
+            return {}
+        examples = self.items["predict"]
+        groups = np.array([example.group for example in examples])
+        contents: dict[str, str | bytes] = {}
+        for group in dict.fromkeys(groups.tolist()):
+            chosen = groups == group
+            ids = [examples[row].id for row in np.flatnonzero(chosen).tolist()]
+            name, text = glue.submission_tsv(glue_task, group, ids, answers[chosen])
+            contents[f"predictions/{name}"] = text
+        return contents
+
+
+class ClassificationTask(GroupedTask):
+    """A task with one of several labels for each text; for the arguments see `FineTuningTask`."""
+
+    def __init__(self, config: ClassifierConfig, run: FineTuningRunConfig):
+        super().__init__(config, run)
+        if not self.source.glue and "f1" in self.metric_names and len(self.labels) != 2:
+            reason = f"=f1 is for two labels, not {len(self.labels)}: take macro_f1"
+            config.refuse("metrics", reason)
+
+    def evaluate(self, predictions: Predictions) -> Metrics:
+        """The metrics of the most probable labels."""
+        probabilities = self.of_texts(predictions, "probabilities", "eval")
+        return self.measured(np.argmax(probabilities, axis=1), probabilities)
 
     def majority_levels(self) -> Mapping[str, float]:
         """The accuracy if the most frequent label is always given."""
         if not self.eval_data or "accuracy" not in self.metric_names:
             return {}
         groups = [example.group for example in self.items["eval"]]
-        labels = self._column("eval", "label_ids")[np.array(groups) == groups[0]]
-        return {"accuracy": majority_share(labels)}
+        labels = self.true_answers("eval")[:, 0][np.array(groups) == groups[0]]
+        return {"accuracy": metrics.majority_share(labels)}
 
-    def _describe(self, item, answer, truth, probability):
-        words = f"predicted {answer:.2f}, true {truth:.2f}"
-        if not self.is_regression:
-            answer, truth = self.labels[answer], self.labels[truth]
-            words = f"predicted {answer} ({probability:.3f}), true {truth}"
-        texts = [f"  {text}" for text in (item.text_a, item.text_b) if text]
-        return "\n".join([f"{item.row}: {words}", *texts])
+    def evaluation_files(self, predictions: Predictions) -> Files:
+        """A confusion table with the worst errors, and the raw predictions."""
+        truths = self.true_answers("eval")[:, 0]
+
+        def describe(index: int, answer: int, probability: float) -> str:
+            predicted = f"predicted {self.labels[answer]} ({probability:.3f})"
+            line = f"{predicted}, true {self.labels[truths[index]]}"
+            return _with_texts(line, self.items["eval"][index])
+
+        report = label_answers.error_report(
+            self.of_texts(predictions, "probabilities", "eval"), truths, self.labels, describe
+        )
+        return {_ERRORS_FILE: report, **raw_file(predictions, "eval")}
 
     def prediction_files(self, predictions: Predictions) -> Files:
-        """Answers with probabilities to read, the leaderboard's file of a GLUE task, and the raw predictions."""
-        examples, answers = self.items["predict"], self._answers(predictions, "predict")
-        if self.is_regression:
-            rows = [{"score": float(score)} for score in answers]
-            contents = dict(self._answer_files(rows, predictions))
-        else:
-            contents = dict(super().prediction_files(predictions))
-        if task := self.source.glue:
-            groups = np.array([item.group for item in examples])
-            for group in dict.fromkeys(groups.tolist()):
-                own = groups == group
-                ids = [examples[row].id for row in np.flatnonzero(own).tolist()]
-                name, text = glue.submission_tsv(task, group, ids, answers[own])
-                contents[f"predictions/{name}"] = text
-        return contents
+        """The label of every row, the leaderboard's file of a GLUE task, and the raw predictions."""
+        probabilities = self.of_texts(predictions, "probabilities", "predict")
+        rows = label_answers.label_rows("label", probabilities, [self.labels] * len(probabilities))
+        return {
+            **self.answer_files(rows, predictions),
+            **self.submission_files(np.argmax(probabilities, axis=1)),
+        }
+
+
+class ScoreTask(GroupedTask):
+    """A task with a score for each text; for the arguments see `FineTuningTask`."""
+
+    def predictions(self, outputs: Outputs, features: Features) -> Mapping[str, tf.Tensor]:
+        """Scores [B, 1]."""
+        return {"scores": outputs["logits"]}
+
+    def evaluate(self, predictions: Predictions) -> Metrics:
+        """The metrics of the scores."""
+        scores = self.of_texts(predictions, "scores", "eval")[:, 0]
+        return self.measured(scores, None)
+
+    def evaluation_files(self, predictions: Predictions) -> Files:
+        """The scores that are farthest from the true ones, and the raw predictions."""
+        scores = self.of_texts(predictions, "scores", "eval")[:, 0]
+        truths = self.true_answers("eval")[:, 0]
+
+        def describe(index: int) -> str:
+            line = f"predicted {scores[index]:.2f}, true {truths[index]:.2f}"
+            return _with_texts(line, self.items["eval"][index])
+
+        report = metrics.error_report("", np.abs(scores - truths), scores != truths, describe)
+        return {_ERRORS_FILE: report, **raw_file(predictions, "eval")}
+
+    def prediction_files(self, predictions: Predictions) -> Files:
+        """The score of every row, the leaderboard's file of a GLUE task, and the raw predictions."""
+        scores = self.of_texts(predictions, "scores", "predict")[:, 0]
+        rows = [{"score": float(score)} for score in scores]
+        return {**self.answer_files(rows, predictions), **self.submission_files(scores)}
 
 
 class MultiLabelTask(TextTask):
-    """A task with any number of labels for a text; for the arguments see `FineTuningTask`."""
+    """A task with any number of labels for each text; for the arguments see `FineTuningTask`."""
 
     best_metric = "micro_average_precision"  # does not need a threshold
 
@@ -175,72 +230,58 @@ class MultiLabelTask(TextTask):
                 reason = f"={config.separator} is in the label {label!r}; choose another"
                 config.refuse("label_separator", reason)
 
-    def loss_counts(self, features: Features) -> Mapping[str, tf.Tensor]:
-        """The number of decisions: examples times labels."""
-        return {"label_loss": tf.reduce_sum(example_weights(features)) * len(self.labels)}
-
-    def losses(self, outputs: Outputs, features: Features) -> Mapping[str, Ratio]:
-        """Binary cross entropy, as torch.nn.BCEWithLogitsLoss with --class_weights as `pos_weight` of true labels."""
-        labels_BC = features["label_sets"]
-        weights_BC = tf.repeat(example_weights(features)[:, None], len(self.labels), axis=1)
-        count = tf.reduce_sum(weights_BC)
-        if (class_weights := self._class_weights_for(features)) is not None:
-            weights_BC *= tf.where(labels_BC == 1, class_weights[None], 1.0)
-        loss = binary_cross_entropy(outputs["logits"], labels_BC, weights_BC)
-        return {"label_loss": Ratio(loss.sum, count)}
-
     def predictions(self, outputs: Outputs, features: Features) -> Mapping[str, tf.Tensor]:
         """The probability of each label, [B, C]."""
         return {"probabilities": tf.sigmoid(outputs["logits"])}
 
-    def _evaluated(self, predictions: Predictions) -> tuple[np.ndarray, np.ndarray]:
-        """Probabilities and truths of the development data, [examples, C]; probabilities of a diverged model are 0."""
-        probabilities = np.nan_to_num(self._values(predictions, "probabilities", "eval"))
-        return probabilities, self._labels("eval", "label_sets")
+    def _probabilities(self, predictions: Predictions) -> np.ndarray:
+        """Of the development data, [examples, C]; those of a diverged model are 0."""
+        return np.nan_to_num(self.of_texts(predictions, "probabilities", "eval"))
 
     def evaluate(self, predictions: Predictions) -> Metrics:
         """Average precision and F1."""
-        return multi_label.scores(*self._evaluated(predictions))
+        return multi_label.scores(self._probabilities(predictions), self.true_answers("eval"))
 
     def majority_levels(self) -> Metrics:
         """The average precision if the frequencies of the labels are the probabilities of every example."""
         if not self.eval_data:
             return {}
-        truths = self._labels("eval", "label_sets")
+        truths = self.true_answers("eval")
         frequencies = np.broadcast_to(truths.mean(axis=0), truths.shape)
         return multi_label.average_precisions(frequencies, truths)
 
     def evaluation_files(self, predictions: Predictions) -> Files:
         """A table by label with the worst errors, and the raw predictions."""
-        probabilities, truths = self._evaluated(predictions)
+        probabilities = self._probabilities(predictions)
+        truths = self.true_answers("eval")
         predicted = probabilities >= multi_label.THRESHOLD
-        wrong = predicted != (truths == 1)
+        is_wrong = predicted != (truths == 1)
 
         def describe(index: int) -> str:
-            item = self.items["eval"][index]
-            shown = ", ".join(
-                f"{self.labels[i]} {probabilities[index, i]:.3f}"
-                for i in np.flatnonzero(wrong[index])
-            )
-            words = [self._names(row[index]) or "(none)" for row in (predicted, truths == 1)]
-            texts = [f"  {text}" for text in (item.text_a, item.text_b) if text]
-            first = f"{item.row}: predicted {words[0]}, true {words[1]} ({shown})"
-            return "\n".join([first, *texts])
+            wrong = [
+                f"{self.labels[label]} {probabilities[index, label]:.3f}"
+                for label in np.flatnonzero(is_wrong[index])
+            ]
+            answer = self._in_words(predicted[index])
+            truth = self._in_words(truths[index] == 1)
+            line = f"predicted {answer}, true {truth} ({', '.join(wrong)})"
+            return _with_texts(line, self.items["eval"][index])
 
         table = metrics.sklearn_metrics().classification_report(
             truths, predicted, target_names=self.labels, digits=3, zero_division=0
         )
-        sureness = np.where(wrong, np.abs(probabilities - truths), 0).max(axis=1)
-        report = metrics.error_report(table, sureness, wrong.any(axis=1), describe)
-        return {"predictions/eval_errors.txt": report, **self._raw_file(predictions, "eval")}
+        distances = np.abs(probabilities - truths)
+        sureness = np.where(is_wrong, distances, 0).max(axis=1)
+        report = metrics.error_report(table, sureness, is_wrong.any(axis=1), describe)
+        return {_ERRORS_FILE: report, **raw_file(predictions, "eval")}
 
-    def _names(self, is_label: np.ndarray) -> str:
-        """The labels of an example, written as in the files."""
-        names = [name for name, is_own in zip(self.labels, is_label, strict=True) if is_own]
-        return self.config.separator.join(names)
+    def _in_words(self, has_label: np.ndarray) -> str:
+        """The labels of an example, bool [C], written as in the files."""
+        names = [self.labels[label] for label in np.flatnonzero(has_label)]
+        return self.config.separator.join(names) or "(none)"
 
     def prediction_files(self, predictions: Predictions) -> Files:
         """The labels of every row with the probability of every label, and the raw predictions."""
-        probabilities = self._values(predictions, "probabilities", "predict")
-        answers = [reached_labels(self.labels, row) for row in probabilities]
-        return self._answer_files(answers, predictions)
+        probabilities = self.of_texts(predictions, "probabilities", "predict")
+        rows = [reached_labels(self.labels, row) for row in probabilities]
+        return self.answer_files(rows, predictions)

@@ -6,10 +6,9 @@ from typing import Any
 from albert_tf.core.settings import setting
 from albert_tf.model.config import SENTENCE_EMBEDDING
 from albert_tf.model.pooling import POOLINGS, is_pooling
+from albert_tf.tasks.embedding.loss_table import LOSSES, MOST_TEXTS, EmbeddingLoss
 from albert_tf.tasks.settings import FineTuningConfig, files_setting
 
-# Loss -> kind of its evaluation, if no other is chosen.
-LOSSES = {"infonce": "retrieval", "cosine": "scores", "cosent": "scores", "triplet": "triplets"}
 KINDS = ("retrieval", "scores", "triplets")
 
 
@@ -36,9 +35,7 @@ class EmbeddingConfig(FineTuningConfig):
     max_score: float = setting(1.0, "Score of a cosine of 1, for --loss=cosine.", minimum=1e-6)
     loss: str = setting(
         "infonce",
-        "Loss: infonce selects the positive among all positives and negatives of the batch; cosine fits the cosine to"
-        " the score; cosent ranks the pairs of a batch by their scores; triplet wants a margin between positive and"
-        " negative.",
+        f"Loss: {'; '.join(f'{name} {loss.help}' for name, loss in LOSSES.items())}.",
         choices=tuple(LOSSES),
     )
     eval_kind: str = setting(
@@ -74,9 +71,11 @@ class EmbeddingConfig(FineTuningConfig):
         if not is_pooling(self.pooling):
             expected = f"must be one of {', '.join(POOLINGS)}, or several with + between"
             self.refuse("pooling", f"{expected}; got {self.pooling!r}")
-        wanted = {"infonce": (2, 9), "triplet": (3, 3)}.get(self.loss, (2, 2))
-        self._check_columns("text_columns", wanted if self.train_file else (1, 9))
-        wanted = {"scores": (2, 2), "triplets": (3, 3)}.get(self.kind_of_evaluation, (2, 9))
+        wanted = self.row_of_loss.num_texts if self.train_file else (1, MOST_TEXTS)
+        self._check_columns("text_columns", wanted)
+        wanted = {"scores": (2, 2), "triplets": (3, 3)}.get(
+            self.kind_of_evaluation, (2, MOST_TEXTS)
+        )
         if self.eval_file:
             name = "eval_columns" if self.eval_columns else "text_columns"
             self._check_columns(name, wanted)
@@ -84,15 +83,21 @@ class EmbeddingConfig(FineTuningConfig):
             self.refuse("corpus_file", "is for --eval_kind=retrieval")
 
     def _check_columns(self, name: str, wanted: tuple[int, int]) -> None:
-        names, (least, most) = columns(getattr(self, name)), wanted
+        names = columns(getattr(self, name))
+        least, most = wanted
         if not all(names) or len({*names}) < len(names) or not least <= len(names) <= most:
             number = f"{least}" if least == most else f"{least} to {most}"
             self.refuse(name, f"must be {number} names, got {getattr(self, name)!r}")
 
     @property
+    def row_of_loss(self) -> EmbeddingLoss:
+        """What the loss of --loss needs, and its function."""
+        return LOSSES[self.loss]
+
+    @property
     def kind_of_evaluation(self) -> str:
         """The kind of --eval_kind, or of --loss."""
-        return self.eval_kind or LOSSES[self.loss]
+        return self.eval_kind or self.row_of_loss.evaluation
 
     def columns_of(self, split: str) -> list[str]:
         """Names of the text columns of a split."""

@@ -16,8 +16,6 @@ from albert_tf.tasks.source import FILE_FLAGS, Source
 from albert_tf.user_files.answer_tables import beside, plain_rows
 from albert_tf.user_files.table_files import Cell, chosen, is_table, read_lines, read_table, text_of
 
-_LOSSES_OF_SCORES = ("cosine", "cosent")
-
 
 @dataclasses.dataclass(frozen=True)
 class TextGroup:
@@ -81,7 +79,7 @@ class EmbeddingSource(Source):
         names = [*self.sequence_names]
         if split == "train":
             names.append("text_ids")
-            if self.config.loss in _LOSSES_OF_SCORES:
+            if self.config.row_of_loss.needs_scores:
                 names.append("label_scores")
         return names
 
@@ -92,7 +90,7 @@ class EmbeddingSource(Source):
             return None
 
         if split == "train":
-            has_scores = self.config.loss in _LOSSES_OF_SCORES
+            has_scores = self.config.row_of_loss.needs_scores
         elif split == "eval":
             has_scores = self.config.kind_of_evaluation == "scores"
         else:
@@ -131,10 +129,10 @@ class EmbeddingSource(Source):
         return groups
 
     def _score(self, cell: Cell, split: str, place: str) -> float:
-        """The number in a cell; `cosine` learns it divided by --max_score, so it may not be larger."""
+        """The number in a cell; a loss may learn it divided by --max_score, so that it may not be larger."""
         score = float(parse_value(text_of(cell, place), {}, place))
         max_score = self.config.max_score
-        is_limited = split == "train" and self.config.loss == "cosine"
+        is_limited = split == "train" and self.config.row_of_loss.limits_scores
         if is_limited and abs(score) > max_score:
             reason = f"score {score:g} is outside of -{max_score:g} to {max_score:g}"
             raise UserError(f"{place}: {reason}; --max_score is the highest score")

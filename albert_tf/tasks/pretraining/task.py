@@ -31,9 +31,19 @@ _MAJORITY_RECORDS = 1000
 # Entries of the records' metadata.json that say how their text was cleaned; for the model card.
 _CLEANING = ("do_lower_case", "keep_accents")
 _DATA_OF_CARD = (
-    *("text", "documents", "sentences", "examples", "dupe_factor", "max_seq_length"),
-    *("max_predictions_per_seq", "masked_lm_prob", "ngram", "short_seq_prob", "sentence_task"),
-    *("single_segment", *_CLEANING),
+    "text",
+    "documents",
+    "sentences",
+    "examples",
+    "dupe_factor",
+    "max_seq_length",
+    "max_predictions_per_seq",
+    "masked_lm_prob",
+    "ngram",
+    "short_seq_prob",
+    "sentence_task",
+    "single_segment",
+    *_CLEANING,
 )
 
 
@@ -154,8 +164,9 @@ class PretrainingTask(Task):
             "sentence_order_loss": tf.reduce_sum(_sentence_weights(features)),
         }
 
-    def losses(self, outputs: Outputs, features: Features) -> Mapping[str, Ratio]:
+    def losses(self, outputs: Outputs, features: Features, training: bool) -> Mapping[str, Ratio]:
         """Masked-LM and sentence-order cross entropy (original run_pretraining.py:177, equal weights)."""
+        del training
         return {
             "masked_lm_loss": cross_entropy(*_masked_lm(outputs, features)),
             "sentence_order_loss": cross_entropy(*_sentence_order(outputs, features)),

@@ -3,78 +3,101 @@
 import json
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import tensorflow as tf
 
 from albert_tf.core import files
 from albert_tf.data.reading import example_weights
-from albert_tf.model.heads import AlbertForSpan, AlbertForSpanOrNone
-from albert_tf.tasks.finetuning import FineTuningTask
+from albert_tf.model.heads import AlbertForSpan, AlbertForSpanOrNone, ModelWithHead
+from albert_tf.tasks.finetuning import FineTuningTask, raw_file
 from albert_tf.tasks.settings import FineTuningRunConfig
 from albert_tf.tasks.squad import answers as squad_answers
 from albert_tf.tasks.squad.answers import Answers
+from albert_tf.tasks.squad.questions import SquadQuestion
 from albert_tf.tasks.squad.settings import SquadConfig
 from albert_tf.tasks.squad.source import SquadSource
+from albert_tf.tasks.teacher import outputs_of_teacher, taught_cross_entropy
 from albert_tf.training.losses import Ratio, binary_cross_entropy
 from albert_tf.training.task import Features, Files, Outputs, Predictions
 
 THRESHOLD_FILE = "predictions/null_threshold.json"
 
 
-class SquadTask(FineTuningTask):
-    """Answers questions by a part of their context; for the arguments see `FineTuningTask`."""
+def make_task(config: SquadConfig, run: FineTuningRunConfig) -> "SquadTask":
+    """The task for the settings; for the arguments see `FineTuningTask`."""
+    if config.version == "2.0":
+        return SquadOrNoneTask(config, run)
+    return SquadTask(config, run)
 
+
+class SquadTask(FineTuningTask):
+    """SQuAD 1.1: answers questions by a part of their context; for the arguments see `FineTuningTask`."""
+
+    model_class: type[ModelWithHead] = AlbertForSpan
     source_class = SquadSource
     config: SquadConfig
     best_metric = "f1"
     usual_predictions_file = "predictions/predictions.json"
     shown_metrics = (
-        *("loss", "exact_match", "exact", "f1"),
-        *("best_threshold", "exact_threshold_0", "f1_threshold_0"),
+        "loss",
+        "exact_match",
+        "exact",
+        "f1",
+        "best_threshold",
+        "exact_threshold_0",
+        "f1_threshold_0",
     )
+    has_null = False  # whether a question may have no answer
 
     def __init__(self, config: SquadConfig, run: FineTuningRunConfig):
-        self.has_null = config.version == "2.0"
-        self.model_class = AlbertForSpanOrNone if self.has_null else AlbertForSpan
         super().__init__(config, run)
-        self.questions = {split: [one for _, one in items] for split, items in self.items.items()}
+        self.questions: dict[str, list[SquadQuestion]] = {
+            split: [question for _, question in items] for split, items in self.items.items()
+        }
 
     def loss_counts(self, features: Features) -> Mapping[str, tf.Tensor]:
         """The number of windows."""
-        count = tf.reduce_sum(example_weights(features))
-        return {"span_loss": count, **({"answerable_loss": count} if self.has_null else {})}
+        return {"span_loss": tf.reduce_sum(example_weights(features))}
 
-    def losses(self, outputs: Outputs, features: Features) -> Mapping[str, Ratio]:
-        """Half of the sum of the cross entropies of start and end; for 2.0 also half of that of having no answer.
+    def losses(self, outputs: Outputs, features: Features, training: bool) -> Mapping[str, Ratio]:
+        """Half of the sum of the cross entropies of start and end.
 
-        Source: original squad_utils.py:1640-1664. There, the softmax of SQuAD 1.1 includes padding; here it does not,
-        so that the padded length of a batch does not change its loss.
+        Source: original squad_utils.py (create_v1_model). There, the softmax includes padding; here it does not, so
+        that the padded length of a batch does not change its loss.
         """
-        weights, wanted = example_weights(features), self._teachers_outputs(features)
-        is_padding = 1.0 - tf.cast(features["input_mask"], tf.float32)
+        del training
+        is_padding_BL = 1.0 - tf.cast(features["input_mask"], tf.float32)
+        return {"span_loss": self.span_loss(outputs, features, "logits", 1e30 * is_padding_BL)}
+
+    def span_loss(
+        self, outputs: Outputs, features: Features, kind: str, subtracted: tf.Tensor | float
+    ) -> Ratio:
+        """Half of the sum of the losses of starts and ends, whose outputs are `start_` and `end_` with `kind`.
+
+        `subtracted` is taken from the outputs [B, L] of the model and of its teacher.
+        """
+        of_teacher = outputs_of_teacher(features)
+        weights_B = example_weights(features)
         total = 0.0
         for part in ("start", "end"):
-            name, mask = (f"{part}_logits", 1e30 * is_padding)
-            if self.has_null:
-                name, mask = f"{part}_log_probs", 0.0
-            theirs = wanted[name] - mask if wanted else None
-            labels = features[f"{part}_positions"][:, 0]
-            total += self._label_loss(outputs[name] - mask, labels, weights, theirs).sum
-        losses = {"span_loss": Ratio(0.5 * total, tf.reduce_sum(weights))}
-        if self.has_null:
-            label = features["is_impossible"][:, 0]
-            loss = binary_cross_entropy(outputs["cls_logits"], label, weights)
-            losses["answerable_loss"] = Ratio(0.5 * loss.sum, loss.count)
-        return losses
+            name = f"{part}_{kind}"
+            logits_of_teacher = of_teacher[name] - subtracted if of_teacher else None
+            positions_B = features[f"{part}_positions"][:, 0]
+            loss = taught_cross_entropy(
+                outputs[name] - subtracted, positions_B, weights_B, logits_of_teacher, self.config
+            )
+            total += loss.sum
+        return Ratio(0.5 * total, tf.reduce_sum(weights_B))
 
     def predictions(self, outputs: Outputs, features: Features) -> Mapping[str, tf.Tensor]:
-        """Scores of the starts and ends of every window, and of having no answer."""
-        names = squad_answers.V2_OUTPUTS if self.has_null else squad_answers.V1_OUTPUTS
-        return {name: outputs[name] for name in names}
+        """Scores of the starts and ends of every window."""
+        return {name: outputs[name] for name in squad_answers.V1_OUTPUTS}
 
-    def _answers(self, predictions: Predictions, split: str) -> Answers:
+    def answers(self, predictions: Predictions, split: str) -> Answers:
         """Each question's best answers and null odds."""
-        config, questions = self.config, self.questions[split]
+        config = self.config
+        questions = self.questions[split]
         spans = squad_answers.candidate_spans(
             self.tables[split],
             predictions,
@@ -84,40 +107,85 @@ class SquadTask(FineTuningTask):
         best = squad_answers.best_answers(questions, spans, config.n_best_size)
         return Answers(questions, best, spans.null_odds if self.has_null else None)
 
-    def evaluate(self, predictions: Predictions) -> Mapping[str, float]:
-        """Exact match and F1 in percent; for SQuAD 2.0 see `ScoresV2.results`."""
-        return self._scores(self._answers(predictions, "eval"))
+    def scores(self, answers: Answers) -> dict[str, float]:
+        """Exact match and F1 in percent."""
+        return squad_answers.score_v1(answers.questions, answers.texts())
 
-    def _scores(self, answers: Answers) -> dict[str, float]:
-        questions, best = answers.questions, answers.texts()
-        if not self.has_null:
-            return squad_answers.score_v1(questions, best)
-        return squad_answers.ScoresV2(questions, best, answers.null_odds_by_id()).results()
+    def evaluate(self, predictions: Predictions) -> Mapping[str, float]:
+        """The scores of the best answers."""
+        return self.scores(self.answers(predictions, "eval"))
 
     def evaluation_files(self, predictions: Predictions) -> Files:
-        """The answers for the development file, and the best threshold."""
-        answers = self._answers(predictions, "eval")
-        threshold = self._scores(answers).get("best_threshold", math.inf)
-        contents: dict[str, str | bytes] = {
-            **_answer_files("eval_", answers, threshold),
-            **self._raw_file(predictions, "eval"),
-        }
-        if self.has_null:
-            contents[THRESHOLD_FILE] = json.dumps({"null_threshold": threshold}) + "\n"
-        return contents
+        """The answers for the development file."""
+        answers = self.answers(predictions, "eval")
+        return {**_answer_files("eval_", answers, math.inf), **raw_file(predictions, "eval")}
 
     def prediction_files(self, predictions: Predictions) -> Files:
         """The answers to the questions of --predict_file."""
-        answers = self._answers(predictions, "predict")
-        threshold = self._threshold() if self.has_null else math.inf
-        contents = dict(_answer_files("", answers, threshold))
-        contents = {self.predictions_file(): contents.pop(self.usual_predictions_file), **contents}
-        return {**contents, **self._raw_file(predictions, "predict")}
+        return self.files_of_answers(predictions, math.inf)
 
-    def task_settings(self):
+    def files_of_answers(self, predictions: Predictions, threshold: float) -> Files:
+        """The answers to the questions of --predict_file; none where the null odds are above the threshold."""
+        contents = dict(_answer_files("", self.answers(predictions, "predict"), threshold))
+        answers = contents.pop(self.usual_predictions_file)
+        return {
+            self.predictions_file(): answers,
+            **contents,
+            **raw_file(predictions, "predict"),
+        }
+
+
+class SquadOrNoneTask(SquadTask):
+    """SQuAD 2.0: a part of the context, or no answer; for the arguments see `FineTuningTask`."""
+
+    model_class = AlbertForSpanOrNone
+    has_null = True
+
+    def loss_counts(self, features: Features) -> Mapping[str, tf.Tensor]:
+        """The number of windows, for both losses."""
+        count = tf.reduce_sum(example_weights(features))
+        return {"span_loss": count, "answerable_loss": count}
+
+    def losses(self, outputs: Outputs, features: Features, training: bool) -> Mapping[str, Ratio]:
+        """The loss of starts and ends, and half of the cross entropy of having no answer.
+
+        Source: original squad_utils.py:1640-1664.
+        """
+        del training
+        is_impossible_B = features["is_impossible"][:, 0]
+        weights_B = example_weights(features)
+        loss = binary_cross_entropy(outputs["cls_logits"], is_impossible_B, weights_B)
+        return {
+            "span_loss": self.span_loss(outputs, features, "log_probs", 0.0),
+            "answerable_loss": Ratio(0.5 * loss.sum, loss.count),
+        }
+
+    def predictions(self, outputs: Outputs, features: Features) -> Mapping[str, tf.Tensor]:
+        """Scores of the starts and ends of every window, and of having no answer."""
+        return {name: outputs[name] for name in squad_answers.V2_OUTPUTS}
+
+    def scores(self, answers: Answers) -> dict[str, float]:
+        """See `ScoresV2.results`."""
+        null_odds = answers.null_odds_by_id()
+        return squad_answers.ScoresV2(answers.questions, answers.texts(), null_odds).results()
+
+    def evaluation_files(self, predictions: Predictions) -> Files:
+        """The answers for the development file, and the best threshold."""
+        answers = self.answers(predictions, "eval")
+        threshold = self.scores(answers)["best_threshold"]
+        return {
+            **_answer_files("eval_", answers, threshold),
+            **raw_file(predictions, "eval"),
+            THRESHOLD_FILE: json.dumps({"null_threshold": threshold}) + "\n",
+        }
+
+    def prediction_files(self, predictions: Predictions) -> Files:
+        """The answers to the questions of --predict_file."""
+        return self.files_of_answers(predictions, self._threshold())
+
+    def task_settings(self) -> dict[str, Any]:
         """See `FineTuningTask`; includes the threshold of null odds."""
-        threshold = {"null_threshold": self._threshold()} if self.has_null else {}
-        return {**super().task_settings(), **threshold}
+        return {**super().task_settings(), "null_threshold": self._threshold()}
 
     def _threshold(self) -> float:
         """The given threshold of null odds; or the best one of an evaluation of this model, 0 without one."""
@@ -127,8 +195,10 @@ class SquadTask(FineTuningTask):
         if files.exists(path):
             return float(files.read_json(path)["null_threshold"])
         # A threshold fits the weights that it was chosen for, and training changes those of the initial checkpoint.
-        is_used = self._weights and not self.run.do_train
-        return float(self._weights.task_settings.get("null_threshold", 0.0)) if is_used else 0.0
+        weights = self.start.weights
+        if self.run.do_train or not weights:
+            return 0.0
+        return float(weights.task_settings.get("null_threshold", 0.0))
 
 
 def _answer_files(prefix: str, answers: Answers, threshold: float) -> Files:

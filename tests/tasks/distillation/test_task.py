@@ -131,7 +131,8 @@ def test_losses_equal_those_of_numpy(models, tmp_path, eager):
         variance = states[layer].numpy()[is_token].var(axis=0).sum()
         errors.append(((own.numpy() - wanted) ** 2).sum(axis=-1)[mask].mean() / variance)
     losses = {
-        name: float(pair.sum / pair.count) for name, pair in task.losses(outputs, features).items()
+        name: float(pair.sum / pair.count)
+        for name, pair in task.losses(outputs, features, training=True).items()
     }
     assert losses["hidden_loss"] == pytest.approx(0.5 * np.mean(errors[:-1]), rel=1e-4)
     assert losses["last_loss"] == pytest.approx(errors[-1], rel=1e-4)
@@ -145,7 +146,7 @@ def test_losses_equal_those_of_numpy(models, tmp_path, eager):
 
 def test_padding_changes_no_loss(models, tmp_path, eager):
     task = task_of(models, tmp_path)
-    short, long = (task.losses(*outputs_of(task, length)) for length in (16, 23))
+    short, long = (task.losses(*outputs_of(task, length), training=True) for length in (16, 23))
     for name, pair in short.items():
         np.testing.assert_allclose(pair, long[name], rtol=1e-5)
 
@@ -153,7 +154,9 @@ def test_padding_changes_no_loss(models, tmp_path, eager):
 def test_a_teacher_is_its_own_perfect_student(models, tmp_path, eager):
     task = task_of(models, tmp_path, student="teacher")
     outputs, features = outputs_of(task, 16)
-    assert all(float(pair.sum) < 1e-4 for pair in task.losses(outputs, features).values())
+    assert all(
+        float(pair.sum) < 1e-4 for pair in task.losses(outputs, features, training=True).values()
+    )
 
 
 def test_layers_of_several_blocks_are_matched_by_their_last(models, tmp_path, eager):
@@ -235,3 +238,22 @@ def test_the_masked_lm_head_is_trained_if_asked_for(models, tmp_path):
         models, tmp_path / "a", *flags_, f"--init_checkpoint={tmp_path / 'run'}", "--do_train=false"
     )["eval"]
     assert again == pytest.approx(end, rel=1e-3)
+
+
+@pytest.mark.parametrize("masked_lm_weight", [0.0, 0.5])
+def test_checkpoints_name_a_students_variables_as_its_own_class_does(
+    models, tmp_path, masked_lm_weight
+):
+    """So that runs of other versions are continued, and a run that was stopped can be read as a model."""
+    task = task_of(models, "unused", f"--masked_lm_weight={masked_lm_weight}", student="narrow")
+    student = task.build_model(dtype="float32", recompute_activations=False, seed=0)
+    path = tf.train.Checkpoint(model=student).write(str(tmp_path / "student"))
+    model = AlbertForPreTraining(task.model_config, seed=8)
+    own = tf.train.Checkpoint(model=model).write(str(tmp_path / "own"))
+    names = {name for name, _ in tf.train.list_variables(own)}
+    added = {f"model/to_teacher/{part}/.ATTRIBUTES/VARIABLE_VALUE" for part in ("kernel", "bias")}
+    assert {name for name, _ in tf.train.list_variables(path)} == names | added
+
+    tf.train.Checkpoint(model=model).read(path).assert_existing_objects_matched().expect_partial()
+    kernel = student.encoder.named_variables()["bert/pooler/dense/kernel"]
+    np.testing.assert_array_equal(model.named_variables()["bert/pooler/dense/kernel"], kernel)

@@ -88,7 +88,7 @@ def test_training_goes_on_with_the_head_of_an_embedder(folder, embedding_files, 
     flags = [f"--train_file={embedding_files / 'train_pairs.tsv'}", "--text_columns=q,p"]
     made = make_task("embedder", *flags, "--do_eval=false", f"--init_checkpoint={folder}")
     made.build_model(dtype="float32", recompute_activations=False, seed=1)
-    assert not made._initialized and HOW.items() <= made.model_config.sentence_embedding.items()
+    assert not made.initialized and HOW.items() <= made.model_config.sentence_embedding.items()
     shown = "was trained: --pooling=cls --projection_size=9 --normalize=true\n"
     assert shown in capsys.readouterr().out
 

@@ -10,9 +10,10 @@ import tensorflow as tf
 
 from albert_tf import UserError, load_pretrained
 from albert_tf.model.encoder import fold_seed
-from albert_tf.tasks.embedding import task as embedding
+from albert_tf.tasks.embedding import losses
 from albert_tf.tasks.embedding.settings import EmbeddingConfig
 from albert_tf.tasks.embedding.source import EmbeddingSource
+from albert_tf.tasks.embedding.task import EmbeddingTask
 from albert_tf.training.devices import make_strategy
 from albert_tf.training.state import start_run
 from albert_tf.training.step import Trainer
@@ -99,13 +100,13 @@ def test_a_loss_is_its_definition(flags_of, loss):
     choices = made.tables["train"].choices
     vectors = np.random.default_rng(2).normal(size=(6, choices, 5)).astype(np.float32)
     outputs = {"embedding": tf.constant(vectors)}
-    (ratio,) = made.losses(outputs, batch_of(made, "train", examples, 16)).values()
+    (ratio,) = made.losses(outputs, batch_of(made, "train", examples, 16), training=True).values()
     expected = expected_loss(made, vectors, [made.items["train"][index] for index in examples])
     assert float(ratio.sum / ratio.count) == pytest.approx(expected, rel=1e-5)
 
 
 def test_positives_outside_of_the_batch_are_no_negatives_either():
-    keys = np.unique(np.concatenate(embedding.pair_keys(np.array([[0, 1], [0, 2], [3, 2]]))))
+    keys = np.unique(np.concatenate(losses.pair_keys(np.array([[0, 1], [0, 2], [3, 2]]))))
     pairs = {tuple(divmod(int(key), 2**31)) for key in keys}
     assert pairs == {(0, 1), (1, 0), (0, 2), (2, 0), (3, 2), (2, 3), (0, 0), (3, 3)}
 
@@ -160,7 +161,7 @@ def test_gradients_of_micro_batches_are_those_of_the_loss_of_the_whole_batch(
     flags = [*flags_of(loss, gradient_accumulation_steps=3, **changes), f"--output_dir={tmp_path}"]
     run, optimizer, config = fine_tuning_settings("embedder", *flags)
     with make_strategy(run).scope():
-        task = embedding.EmbeddingTask(config, run)
+        task = EmbeddingTask(config, run)
         trainer = Trainer(start_run(task, run, optimizer))
     model, features = trainer.model, batch_of(task, "train", range(6), 16)
     counts, seed = task.loss_counts(features), tf.constant([1, 2])
@@ -173,7 +174,7 @@ def test_gradients_of_micro_batches_are_those_of_the_loss_of_the_whole_batch(
                 two_examples = {name: value[2 * part :][:2] for name, value in features.items()}
                 outputs = model(two_examples, training=True, seed=fold_seed(seed, part))
                 vectors.append(outputs["embedding"])
-            losses = task.losses({"embedding": tf.concat(vectors, axis=0)}, features)
+            losses = task.losses({"embedding": tf.concat(vectors, axis=0)}, features, training=True)
             loss = losses["embedding_loss"].sum / counts["embedding_loss"]
         expected = tape.gradient(loss, variables, unconnected_gradients="zero")
         return losses["embedding_loss"], [tf.convert_to_tensor(gradient) for gradient in expected]

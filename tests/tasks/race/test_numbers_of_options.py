@@ -55,7 +55,7 @@ def test_padded_places_change_no_loss_and_are_never_chosen(flags):
         }
         logits = model(of_options)["logits"].numpy()[0].astype(np.float64)
         losses.append(np.log(np.exp(logits).sum()) - logits[question.answer])
-    loss = task.losses(outputs, features)["label_loss"]
+    loss = task.losses(outputs, features, training=True)["label_loss"]
     assert float(loss.sum / loss.count) == pytest.approx(np.mean(losses), rel=1e-5)
 
     # Places without an option are never chosen, however high the score of [CLS] alone is.
