@@ -138,8 +138,8 @@ def layer_errors(weights, model, tokenizer, texts: Sequence[str]) -> list[tuple[
     import numpy as np
 
     from albert_tf.formats import folding, pretrained
-    from albert_tf.tasks.classification.text_pairs import PairSettings
     from albert_tf.tasks.embedding.source import TextGroup, make_group_features
+    from albert_tf.tasks.sequences import PairSettings
 
     teacher, _ = pretrained.build_model(weights)
     length = min(128, weights.config.max_position_embeddings)

@@ -48,8 +48,24 @@ def imports(nodes: Iterable[ast.AST]) -> set[str]:
     return names
 
 
+def imports_by_string(nodes: Iterable[ast.AST]) -> set[str]:
+    """Every module that a string names in full, such as "albert_tf.tasks.race.task" or "lab.report:main"."""
+    pattern = re.compile(r"((?:albert_tf|lab|data_prep)(?:\.\w+)+)(?::\w+)?")
+    strings = [node.value for node in nodes if isinstance(node, ast.Constant)]
+    matches = [pattern.fullmatch(value) for value in strings if isinstance(value, str)]
+    return {match[1] for match in matches if match}
+
+
 TREES = {name: ast.parse(path.read_text()) for name, path in MODULES.items()}
 IMPORTS = {name: imports(ast.walk(tree)) for name, tree in TREES.items()}
+IMPORTS_BY_STRING = {name: imports_by_string(ast.walk(tree)) for name, tree in TREES.items()}
+# `Tokenizer.from_pretrained` is promised to users, and needs the readers of all layouts.
+CLIMBS = {
+    ("albert_tf.text.tokenizer", "albert_tf.formats.model_tokenizer"),
+    ("albert_tf.text.tokenizer", "albert_tf.formats.tokenizer_files"),
+}
+# Files of other projects that comments and docstrings name.
+FOREIGN_FILES = {"utils/transformers/convert_albert.py", "models/albert/albert_backbone.py"}
 
 
 @functools.cache
@@ -75,14 +91,69 @@ def test_every_folder_is_in_the_diagram():
     assert folders - scripts == set(allowed_imports()) - {"runners"}
 
 
+def is_allowed(module: str, other: str) -> bool:
+    """Whether the diagram allows a module to import another."""
+    package = package_of(module)
+    if MODULES[module].parent == ROOT:
+        package = "runners"
+    if other == "albert_tf":  # for its version
+        return True
+    return package_of(other) == package or package_of(other) in allowed_imports()[package]
+
+
 @pytest.mark.parametrize("module", MODULES)
 def test_imports_follow_the_diagram(module):
-    package = package_of(module)
-    package = "runners" if pathlib.Path(MODULES[module]).parent == ROOT else package
     for name in IMPORTS[module] & MODULES.keys():
-        other = package_of(name)
-        is_version = name == "albert_tf"
-        assert is_version or other == package or other in allowed_imports()[package], name
+        assert is_allowed(module, name), name
+
+
+def test_imports_by_string_follow_the_diagram():
+    climbs = set()
+    for module in MODULES.keys() - {"albert_tf"}:  # which is above all packages
+        for name in IMPORTS_BY_STRING[module] & MODULES.keys():
+            if not is_allowed(module, name):
+                climbs.add((module, name))
+    assert climbs == CLIMBS
+
+
+def test_an_import_by_string_is_found_in_any_call():
+    source = """
+    imported("albert_tf.tasks.race.task", "RaceTask")
+    pkgutil.resolve_name("albert_tf.formats.layouts:describe")
+    print("albert_tf is not", "a.module", f"{name}.py")
+    """
+    tree = ast.parse(inspect.cleandoc(source))
+    expected = {"albert_tf.tasks.race.task", "albert_tf.formats.layouts"}
+    assert imports_by_string(ast.walk(tree)) == expected
+
+
+def test_modules_that_strings_name_exist():
+    for module, names in IMPORTS_BY_STRING.items():
+        missing = [name for name in names if name not in MODULES]
+        assert not missing, f"{module}: {missing}"
+
+
+def test_files_that_comments_and_docstrings_name_exist():
+    files = [path.relative_to(ROOT).as_posix() for path in SOURCES]
+    tests = [path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("*.py")]
+    for path in SOURCES:
+        for name in re.findall(r"`(\w+(?:/\w+)+\.py)`", path.read_text()):
+            is_ours = any(f"/{file}".endswith(f"/{name}") for file in [*files, *tests])
+            assert is_ours or name in FOREIGN_FILES, f"{path}: {name}"
+
+
+def test_packages_of_tasks_do_not_lean_on_each_other_in_a_circle():
+    tasks = re.compile(r"albert_tf\.tasks\.(\w+)\.")
+    left: dict[str, set[str]] = {}
+    for module, names in IMPORTS.items():
+        if package := tasks.match(module):
+            others = {other[1] for name in names & MODULES.keys() if (other := tasks.match(name))}
+            left.setdefault(package[1], set()).update(others - {package[1]})
+    while free := [name for name, others in left.items() if not others]:
+        for name in free:
+            del left[name]
+        left = {name: others & left.keys() for name, others in left.items()}
+    assert not left, left
 
 
 def test_there_is_no_import_cycle():

@@ -1,6 +1,6 @@
 """Exports as ONNX and TFLite files (`albert_tf/export.py`): what the files beside them say about the model.
 
-Such an export has no weights to read. `serving/exports.py` computes with ONNX files.
+Such an export has no weights to read. `serving/exports/` computes with ONNX files.
 """
 
 import os

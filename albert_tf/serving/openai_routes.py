@@ -16,8 +16,9 @@ from albert_tf.serving.settings import LimitSettings
 from albert_tf.serving.web import ApiError
 from albert_tf.tasks.classification.predictor import ClassificationPredictor
 from albert_tf.tasks.classification.text_pairs import TextExample
-from albert_tf.tasks.embedding.predictor import Embedder, ranked
+from albert_tf.tasks.embedding.predictor import Embedder
 from albert_tf.tasks.predictor import Predictor
+from albert_tf.tasks.ranking import ranked
 
 
 class OpenAIRoutes:

@@ -4,6 +4,7 @@
 [CLS] first text [SEP] second text [SEP]     segment_ids  0 0 0 0 | 1 1 1
 """
 
+import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,14 @@ import numpy as np
 from albert_tf.core.errors import UserError
 from albert_tf.data.feature_table import FeatureTable
 from albert_tf.text.tokenizer import Tokenizer
+
+
+@dataclasses.dataclass(frozen=True)
+class PairSettings:
+    """Settings of the features of one text or two."""
+
+    tokenizer: Tokenizer
+    max_seq_length: int
 
 
 def check_segments(table: FeatureTable, type_vocab_size: int) -> None:

@@ -12,6 +12,7 @@ from albert_tf.data.feature_table import FeatureTable
 from albert_tf.tasks.settings import FineTuningConfig
 from albert_tf.tasks.text_report import TokenCounts, cut_line
 from albert_tf.text.tokenizer import Tokenizer
+from albert_tf.user_files.table_files import read_table
 
 if TYPE_CHECKING:
     import pandas
@@ -20,6 +21,11 @@ FILE_FLAGS = {"train": "train_file", "eval": "eval_file", "predict": "predict_fi
 OFFICIAL_SPLITS = {"train": "train", "eval": "dev", "predict": "test"}
 _ITEMS_PER_CALL = 500
 _SECONDS_ALONE = 2.0
+
+
+def read_rows(path: str, flag: str) -> "pandas.DataFrame":
+    """The rows of a table; in a file for predictions, empty lines are rows."""
+    return read_table(path, source=f"--{flag}={path}", empty_rows=flag == "predict_file")
 
 
 class Source(abc.ABC):

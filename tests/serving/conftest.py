@@ -12,7 +12,8 @@ from albert_tf import save_pretrained
 from albert_tf.export import export_model
 from albert_tf.model import heads
 from albert_tf.serving import onnx_model
-from albert_tf.tasks.classification.text_pairs import PairSettings, TextExample, make_pair_features
+from albert_tf.tasks.classification.text_pairs import TextExample, make_pair_features
+from albert_tf.tasks.sequences import PairSettings
 from albert_tf.text.tokenizer import Tokenizer
 from tests.helpers import TINY, train_spm
 

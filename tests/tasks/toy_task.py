@@ -14,11 +14,12 @@ from albert_tf.model.heads import AlbertForSequenceClassification
 from albert_tf.serving.in_graph.text import GraphText
 from albert_tf.tasks import metrics, runner
 from albert_tf.tasks.classification.predictor import PairPredictor
-from albert_tf.tasks.classification.text_pairs import PairSettings, TextExample, make_pair_features
+from albert_tf.tasks.classification.text_pairs import TextExample, make_pair_features
 from albert_tf.tasks.definition import TaskDefinition
 from albert_tf.tasks.finetuning import FineTuningTask, raw_file
 from albert_tf.tasks.predictor import best_label
 from albert_tf.tasks.presets import row
+from albert_tf.tasks.sequences import PairSettings
 from albert_tf.tasks.settings import FineTuningConfig
 from albert_tf.tasks.source import FILE_FLAGS, Source
 

@@ -9,7 +9,8 @@ import numpy as np
 from albert_tf.core import files
 from albert_tf.core.errors import UserError
 from albert_tf.tasks.classification.text_pairs import TextExample
-from albert_tf.tasks.classification.tsv import check_texts, parse_value
+from albert_tf.tasks.classification.tsv import check_texts
+from albert_tf.tasks.labels import parse_value
 from albert_tf.user_files.table_files import chosen, read_table
 
 OWN_TASK = "table"  # the name of a task of the user's own

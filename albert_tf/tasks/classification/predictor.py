@@ -12,8 +12,9 @@ from albert_tf.data.feature_table import FeatureTable
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.classification import glue, multi_label, text_pairs
 from albert_tf.tasks.classification.settings import ClassifierConfig
-from albert_tf.tasks.embedding.predictor import checked_texts, ranked
 from albert_tf.tasks.predictor import Answer, Item, Predictor, best_label, defaults_of
+from albert_tf.tasks.ranking import checked_texts, ranked
+from albert_tf.tasks.sequences import PairSettings
 
 
 class PairPredictor(Predictor):
@@ -59,7 +60,7 @@ class PairPredictor(Predictor):
 
     def table(self, examples: Sequence[text_pairs.TextExample]) -> FeatureTable:
         """The sequences of examples."""
-        settings = text_pairs.PairSettings(self.tokenizer, self.task_settings["max_seq_length"])
+        settings = PairSettings(self.tokenizer, self.task_settings["max_seq_length"])
         return text_pairs.make_pair_features(settings, examples)
 
 

@@ -2,7 +2,7 @@
 
 from albert_tf.tasks.classification import glue, text_pairs, tsv
 from albert_tf.tasks.classification.settings import ClassifierConfig
-from albert_tf.tasks.source import FILE_FLAGS, OFFICIAL_SPLITS, Source
+from albert_tf.tasks.source import FILE_FLAGS, OFFICIAL_SPLITS, Source, read_rows
 
 
 class TextSource(Source):
@@ -63,7 +63,7 @@ class TextSource(Source):
         if self.glue:
             frame, groups = super().rows(items), [item.group for item in items]
             return frame.assign(group=groups) if len({*groups}) > 1 else frame
-        return tsv.read_rows(self.config.predict_file, "predict_file")
+        return read_rows(self.config.predict_file, "predict_file")
 
     def length_report(self, table, model_limit=None):
         """See `Source`; texts that are read in windows are not cut."""

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 
 from albert_tf.data.feature_table import FeatureTable
-from albert_tf.tasks.sequences import pack_pairs, windows_over
+from albert_tf.tasks.sequences import PairSettings, pack_pairs, windows_over
 from albert_tf.text.model_inputs import kept_lengths
-from albert_tf.text.tokenizer import Tokenizer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,14 +26,6 @@ class TextExample:
     def of_texts(cls, id: str, texts: Sequence[str], **fields: Any) -> "TextExample":
         """An example of one text or two; `fields` are the others."""
         return cls(id, texts[0], texts[1] if len(texts) > 1 else None, **fields)
-
-
-@dataclasses.dataclass(frozen=True)
-class PairSettings:
-    """Settings of the features."""
-
-    tokenizer: Tokenizer
-    max_seq_length: int
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,10 +8,11 @@ import numpy as np
 
 from albert_tf.core.errors import UserError, shortened
 from albert_tf.data.feature_table import FeatureTable
-from albert_tf.tasks.classification.text_pairs import PairSettings
 from albert_tf.tasks.embedding.source import make_id_features
 from albert_tf.tasks.embedding.vector_metrics import prepared, similarities
 from albert_tf.tasks.predictor import Answer, Predictor
+from albert_tf.tasks.ranking import checked_texts, ranked
+from albert_tf.tasks.sequences import PairSettings
 
 
 class Embedder(Predictor):
@@ -115,21 +116,3 @@ class EmbeddingPredictor(Embedder):
     def answers(self, examples):
         """See `Predictor`: `embedding`."""
         return [{"embedding": row} for row in self.vectors_of(examples).tolist()]
-
-
-def checked_texts(texts: Any) -> list[str]:
-    """Texts in a list, from anything that can be iterated; anything else is an error."""
-    is_several = isinstance(texts, Iterable) and not isinstance(texts, str | bytes | Mapping)
-    found = list(texts) if is_several else []
-    if not is_several or not all(isinstance(text, str) for text in found):
-        raise UserError(f"expected a list of texts; got {shortened(texts)}")
-    return found
-
-
-def ranked(scores: np.ndarray, texts: Sequence[str], top_k: int | None = None) -> list[Answer]:
-    """The texts of `Predictor.rank`, of which the scores are given, float [texts]."""
-    is_number = isinstance(top_k, int) and not isinstance(top_k, bool) and top_k > 0
-    if top_k is not None and not is_number:
-        raise UserError(f"top_k must be an integer of at least 1, or None; got {shortened(top_k)}")
-    order = np.argsort(-scores, kind="stable").tolist()[:top_k]
-    return [{"index": row, "score": float(scores[row]), "text": texts[row]} for row in order]

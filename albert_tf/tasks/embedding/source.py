@@ -8,11 +8,10 @@ import numpy as np
 
 from albert_tf.core.errors import UserError
 from albert_tf.data.feature_table import FeatureTable
-from albert_tf.tasks.classification.text_pairs import PairSettings
-from albert_tf.tasks.classification.tsv import parse_value, read_rows
 from albert_tf.tasks.embedding.settings import EmbeddingConfig
-from albert_tf.tasks.sequences import pack_pairs
-from albert_tf.tasks.source import FILE_FLAGS, Source
+from albert_tf.tasks.labels import parse_value
+from albert_tf.tasks.sequences import PairSettings, pack_pairs
+from albert_tf.tasks.source import FILE_FLAGS, Source, read_rows
 from albert_tf.user_files.answer_tables import beside, plain_rows
 from albert_tf.user_files.table_files import Cell, chosen, is_table, read_lines, read_table, text_of
 

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from albert_tf.core.errors import UserError
-from albert_tf.tasks.classification.tsv import label_indices, parse_value
+from albert_tf.tasks.labels import label_indices, parse_value
 from albert_tf.tasks.tagging import entities, tag_forms
 from albert_tf.tasks.tagging.settings import BARE, FIRST, LAST, PREFIXED, WORDS
 from albert_tf.tasks.tagging.tag_forms import TagForm

@@ -6,7 +6,8 @@ import tensorflow as tf
 
 from albert_tf.data.feature_table import FeatureTable
 from albert_tf.serving.in_graph.text import GraphText
-from albert_tf.tasks.classification.text_pairs import PairSettings, TextExample, make_pair_features
+from albert_tf.tasks.classification.text_pairs import TextExample, make_pair_features
+from albert_tf.tasks.sequences import PairSettings
 from albert_tf.text.tokenizer import Tokenizer
 from tests.helpers import train_spm
 

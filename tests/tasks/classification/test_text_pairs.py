@@ -11,7 +11,6 @@ from albert_tf.core.errors import UserError
 from albert_tf.tasks.classification.settings import ClassifierConfig
 from albert_tf.tasks.classification.source import TextSource
 from albert_tf.tasks.classification.text_pairs import (
-    PairSettings,
     TextExample,
     TextFeatureSettings,
     make_pair_features,
@@ -19,6 +18,7 @@ from albert_tf.tasks.classification.text_pairs import (
     mean_of_windows,
 )
 from albert_tf.tasks.classification.tsv import find_labels, read_own, with_values
+from albert_tf.tasks.sequences import PairSettings
 from albert_tf.text.model_inputs import kept_lengths
 from albert_tf.text.tokenizer import Tokenizer
 from tests.helpers import train_spm
