@@ -47,7 +47,7 @@ def main(limits: LimitSettings, settings: ServeSettings) -> None:
 
     print(f"loading {settings.model}", file=sys.stderr, flush=True)
     predictor = dataclasses.replace(settings, model=version_of(path)).load_predictor()
-    routes = Routes(predictor, os.path.basename(os.path.abspath(settings.model)), limits)
+    routes = Routes(predictor, os.path.basename(os.path.abspath(path)), limits, source=path)
     server = web.server(routes.app, limits, host)
     print(f"http://{host}:{listening.getsockname()[1]}/", flush=True)
     server.run(sockets=[listening])

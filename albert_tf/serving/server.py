@@ -1,6 +1,6 @@
 """An HTTP server for a predictor: a page to try the model, and the routes of other servers.
 
-`page.html` shows answers to a person. /v1/models/NAME:predict takes rows as TensorFlow Serving does and answers as
+The page (`page/`) shows answers to a person. /v1/models/NAME:predict takes rows as TensorFlow Serving does and answers as
 `Predictor.predict` does; /v2/models/NAME/infer is that of KServe and Triton. `openai_routes.py` has those of OpenAI's
 API, `web.py` what comes before and after all routes.
 """
@@ -8,7 +8,6 @@ API, `web.py` what comes before and after all routes.
 import asyncio
 import dataclasses
 import functools
-import importlib.resources
 import json
 import math
 import sys
@@ -27,6 +26,7 @@ from albert_tf.core import files
 from albert_tf.core.errors import UserError, shortened
 from albert_tf.serving.batches import Batches
 from albert_tf.serving.openai_routes import OpenAIRoutes
+from albert_tf.serving.page.html import server_page
 from albert_tf.serving.settings import LimitSettings
 from albert_tf.serving.web import ApiError, check_is_json, error_response
 from albert_tf.tasks.predictor import Predictor
@@ -39,11 +39,17 @@ Answer = Callable[[dict[str, Any]], Coroutine[Any, Any, dict[str, Any]]]
 
 
 class Routes:
-    """The answers to requests; `app` is the server as an ASGI application."""
+    """The answers to requests; `app` is the server as an ASGI application.
 
-    def __init__(self, predictor: Predictor, name: str, limits: LimitSettings):
+    Args:
+      name: the model's name in addresses.
+      source: the model's folder, if its model card is to be read.
+    """
+
+    def __init__(self, predictor: Predictor, name: str, limits: LimitSettings, source: str = ""):
         self._predictor = predictor
         self._name = name
+        self._source = source
         self._limits = limits
 
         self._metrics = prometheus.CollectorRegistry()
@@ -162,16 +168,7 @@ class Routes:
         return error_response(request.url.path, status, message, error)
 
     async def _page(self, _request: Request) -> Response:
-        model = {
-            "prompts": self._predictor.prompts,
-            "expects": self._predictor.expects,
-            "name": self._name,
-            "kind": type(self._predictor).__name__,
-        }
-        # "<" would end the script of the page in a text like "</script>".
-        model_in_script = json.dumps(model).replace("<", "\\u003c")
-        page = importlib.resources.files(__package__).joinpath("page.html").read_text("utf-8")
-        return HTMLResponse(page.replace("__MODEL__", model_in_script))
+        return HTMLResponse(server_page(self._predictor, self._name, self._source))
 
     async def _answers(self, items: Any) -> list:
         """The predictor's answers to a request's items, a list of them."""

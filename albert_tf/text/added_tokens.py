@@ -82,11 +82,33 @@ def pattern_of(tokens: Iterable[AddedToken], do_lower_case: bool) -> re.Pattern 
     """Finds the tokens in a text, the longest first, as its one group; None if there are none."""
     parts = []
     for token in sorted(tokens, key=lambda token: len(token.text), reverse=True):
-        escaped = re.escape(token.text)
-        if do_lower_case and token.kind == PLAIN:
-            escaped = f"(?i:{escaped})"
-        parts.append(escaped)
+        parts.append("".join(f"[{re.escape(forms)}]" for forms in forms_of(token, do_lower_case)))
     return re.compile(f"({'|'.join(parts)})") if parts else None
+
+
+def forms_of(token: AddedToken, do_lower_case: bool) -> list[str]:
+    """For each character of a token the characters that a text may have in its place: "Ab" -> "Aa", "Bb"."""
+    if token.kind != PLAIN or not do_lower_case:
+        return list(token.text)
+    return [_same_in_lower_case(char) for char in token.text]
+
+
+def in_lower_case(text: str) -> str:
+    """A text in lower case, each character for itself: all texts in which a token is found have the same one."""
+    return "".join(char.lower() for char in text)
+
+
+def _same_in_lower_case(char: str) -> str:
+    """The characters that are the same in lower case as one."""
+    # Two capital letters may have one small letter: "K", and the sign of Kelvin.
+    others = {char, char.lower(), char.upper(), char.title(), "\u212a", "\u212b", "\u2126"}
+    return "".join(
+        sorted(
+            other
+            for other in others
+            if len(other) == 1 and (other == char or other.lower() == char.lower())
+        )
+    )
 
 
 # --- A vocabulary and the files in its folder -> a vocabulary ---

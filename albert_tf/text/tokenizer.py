@@ -118,6 +118,9 @@ class Tokenizer(abc.ABC):
       max_length: the most tokens that the model can read; None if it is not known.
       added_tokens: the tokens with `text`, `id` and `kind` that transformers added, and that are found in texts.
       rules: what the tokenizer of a model of others does differently.
+      added_ids: the ids of the texts that are found as added tokens, also by their lower case.
+      found_special_tokens: the special tokens that are found in texts, by `rules`.
+      space_id: the id of the token for white space before an added token, None if there is none.
 
     Raises:
       UserError: the bytes are not a vocabulary of this kind, or a special token is missing.
@@ -131,7 +134,7 @@ class Tokenizer(abc.ABC):
     sep_id: int
     mask_id: int
     max_length: int | None = None
-    _space_id: int | None = None  # of the token for white space before an added token
+    space_id: int | None = None
 
     def __init__(
         self,
@@ -149,7 +152,7 @@ class Tokenizer(abc.ABC):
         self.sha256 = hashlib.sha256(content).hexdigest()
         self._load(source)
         self.added_tokens = added_tokens.of_vocabulary(content, self.token_to_id)
-        self._found_special = self.special_tokens() if self.rules.finds_special_tokens else []
+        self.found_special_tokens = self.special_tokens() if self.rules.finds_special_tokens else []
         self._find_added_tokens()
 
     @abc.abstractmethod
@@ -159,13 +162,13 @@ class Tokenizer(abc.ABC):
     def _find_added_tokens(self) -> None:
         """Prepares what finds the added tokens in a text, and the special tokens that the rules find there, too."""
         tokens = {token.text: token for token in self.added_tokens}
-        for text in self._found_special:
+        for text in self.found_special_tokens:
             tokens[text] = AddedToken(text, self.token_to_id(text), added_tokens.SPECIAL)
         self._added = added_tokens.pattern_of(tokens.values(), self.do_lower_case)
 
         ids = {text: token.id for text, token in tokens.items()}
-        ids_in_lower_case = {text.lower(): id for text, id in ids.items()}
-        self._added_ids = ids_in_lower_case | ids
+        ids_in_lower_case = {added_tokens.in_lower_case(text): id for text, id in ids.items()}
+        self.added_ids = ids_in_lower_case | ids
 
     @property
     def cleaning(self) -> dict[str, bool]:
@@ -332,15 +335,18 @@ class Tokenizer(abc.ABC):
         for number, part in enumerate(all_parts):
             end = start + len(part)
             if number % 2:
-                yield [self._added_ids.get(part) or self._added_ids[part.lower()]], [(start, end)]
+                id = self.added_ids.get(part)
+                if id is None:
+                    id = self.added_ids[added_tokens.in_lower_case(part)]
+                yield [id], [(start, end)]
             elif part:
                 ids, spans = self._encode_part(part)
                 # Before [SEP] and the like, transformers drops white space.
                 is_before_added = (
-                    end < len(text) and all_parts[number + 1] not in self._found_special
+                    end < len(text) and all_parts[number + 1] not in self.found_special_tokens
                 )
-                if is_before_added and part[-1].isspace() and self._space_id is not None:
-                    ids, spans = [*ids, self._space_id], [*spans, (len(part), len(part))]
+                if is_before_added and part[-1].isspace() and self.space_id is not None:
+                    ids, spans = [*ids, self.space_id], [*spans, (len(part), len(part))]
                 yield ids, [(start + first, start + last) for first, last in spans]
             start = end
 
@@ -463,7 +469,7 @@ class SentencePieceTokenizer(Tokenizer):
         self.unk_id = self._processor.unk_id()
         self._find_special_ids("<pad>", source)
         marker_id = self.token_to_id(MARKER)
-        self._space_id = None if marker_id == self.unk_id else marker_id
+        self.space_id = None if marker_id == self.unk_id else marker_id
         self._unknown_characters: dict[str, bool] = {}  # those that were looked up
 
         # What the digit-comma rule puts in place of a token of the vocabulary depends on that token only.

@@ -58,6 +58,16 @@ def is_invisible(text: str) -> bool:
     return all(map(_INVISIBLE.match, text))
 
 
+def is_selector(char: str) -> bool:
+    """Whether an ignorable character changes how the character before it looks."""
+    return _SELECTOR.match(char) is not None
+
+
+def is_mark(char: str) -> bool:
+    """Whether a character belongs to the one before it, as an accent does."""
+    return unicodedata.category(char) in _ENCLOSING_OR_WITHOUT_WIDTH
+
+
 def _trimmed(visible: Sequence[bool], start: int, end: int) -> Span:
     """The range from the first to the last visible character of another; empty if there is none."""
     while end > start and not visible[end - 1]:
@@ -76,12 +86,12 @@ def _visible_characters(text: str) -> list[bool]:
     base = ""  # the last character that is not a mark or a selector of the one before it
     for char in text:
         is_after_visible = bool(visible) and visible[-1]
-        if _SELECTOR.match(char):
+        if is_selector(char):
             has_case = base.lower() != base.upper()
             visible.append(is_after_visible and not has_case)
         elif _INVISIBLE.match(char):
             visible.append(False)
-        elif unicodedata.category(char) in _ENCLOSING_OR_WITHOUT_WIDTH:
+        elif is_mark(char):
             visible.append(is_after_visible)
         else:
             visible.append(True)

@@ -9,6 +9,7 @@ from tests.serving.test_server import serving
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not PROGRAM, reason="Chromium is not installed")]
 ENTER = {"windowsVirtualKeyCode": 13, "code": "Enter", "text": "\r"}
 SHOWN = "document.querySelector('#answer').innerText"
+SHOWN_OR_ERROR = f"{SHOWN} || document.querySelector('#error').innerText"
 
 
 @pytest.fixture(scope="module")
@@ -19,22 +20,24 @@ def page(tmp_path_factory):
 
 def ask(page, *texts) -> str:
     """Writes into the fields one after the other, presses Ctrl Enter, and returns what is shown."""
+    page.wait_for(SHOWN_OR_ERROR)  # the answer to the example
     page.value("document.querySelector('#answer').replaceChildren()")
+    page.value("document.querySelector('#error').replaceChildren()")
     page.value("document.querySelector('#fields').querySelector('textarea, input').focus()")
     for number, text in enumerate(texts):
         if number:
             page.press("Tab", windowsVirtualKeyCode=9, code="Tab")
         page.write(text)
     page.press("Enter", modifiers=2, **ENTER)
-    return page.wait_for(SHOWN)
+    return page.wait_for(SHOWN_OR_ERROR)
 
 
 @pytest.mark.parametrize(
     ("kind", "texts", "expected"),
     [
         ("pretrained", ["a [MASK] sat on [MASK]."], ["Mask 1", "Mask 2"]),
-        ("pretrained", ["the cat sat\na dog ran"], ["Cosines", "1.00"]),
-        ("embedder", ["the cat sat\na dog ran"], ["Cosines", "1.00"]),
+        ("pretrained", ["the cat sat\na dog ran"], ["Similarity", "1.00"]),
+        ("embedder", ["the cat sat\na dog ran"], ["Similarity", "1.00"]),
         ("pairs", ["the cat sat", "a dog ran"], ["yes", "no", "perhaps"]),
         ("score", ["the cat sat", "a dog ran"], ["similarity: "]),
         ("labels", ["the cat sat"], ["colour", "size", "mood", "name"]),

@@ -40,6 +40,11 @@ class PairPredictor(Predictor):
             self.expects = f'two texts with a tab between, or {{"{first}": ..., "{second}": ...}}'
             self.empty = "\t"
 
+    @property
+    def num_texts(self) -> int:
+        """How many texts the model reads, 1 or 2; 0 if it is not known."""
+        return len(self._columns)
+
     def check(self, item: Item) -> text_pairs.TextExample:
         columns, texts = self._columns, list[object]()
         if isinstance(item, str):

@@ -204,7 +204,8 @@ def _leave_out_unseen(
             best[index] = outside
 
 
-def _is_punctuation(char: str) -> bool:
+def is_word_punctuation(char: str) -> bool:
+    """Whether a character at either end of a run of characters is a word of its own, or belongs to one."""
     # Code points above are ideographs or have no glyph.
     return char < "\U00020000" and unicodedata.category(char)[0] in "PS" and char not in "@#"
 
@@ -216,7 +217,7 @@ def _word_pattern() -> re.Pattern:
     Punctuation inside a run belongs to the word, and so do "@" and "#".
     """
     ideographs = "".join(f"{chr(first)}-{chr(last)}" for first, last in wordpiece.CHINESE)
-    space, punctuation = inside_class(str.isspace), inside_class(_is_punctuation)
+    space, punctuation = inside_class(str.isspace), inside_class(is_word_punctuation)
     other = f"[^{space}{punctuation}{ideographs}]+"
     return re.compile(f"[{ideographs}]|{other}(?:[{punctuation}]+{other})*|[{punctuation}]+")
 
