@@ -1,22 +1,25 @@
-"""Exports a model as a SavedModel that takes strings, or as a TFLite or ONNX file.
+"""Exports a model as a SavedModel that takes strings, as a TFLite or ONNX file, or as a page that works alone.
 
     albert-tf export runs/mrpc --output_dir=served/mrpc
+    albert-tf export runs/mrpc --format=web --output_file=mrpc.html
 
-A SavedModel has the layout of TensorFlow Serving. docs/serving.md describes the files and the requests.
+A SavedModel has the layout of TensorFlow Serving. docs/serving.md describes the files and the requests,
+docs/web_page.md the page.
 """
 
+import contextlib
 import dataclasses
 import os
 from typing import Any
 
 from albert_tf.core import files, flags
 from albert_tf.core.errors import UserError
-from albert_tf.core.locks import locks_output_dir
+from albert_tf.core.locks import locked
 from albert_tf.core.settings import LARGEST_INT64, setting
 from albert_tf.formats import layouts
 from albert_tf.formats.model_tokenizer import tokenizer_of
 from albert_tf.serving.exports import EXPORTS, quantizations
-from albert_tf.serving.exports.form import Order
+from albert_tf.serving.exports.form import Form, Order
 from albert_tf.serving.settings import ModelUseSettings
 
 
@@ -27,11 +30,11 @@ class ExportSettings(ModelUseSettings):
     output_dir: str = setting(
         "",
         "Folder to write to; a SavedModel is written to its subfolder --version, other files to the folder.",
-        required=True,
     )
+    output_file: str = setting("", "The file to write, instead of --output_dir; for a page (web).")
     format: str = setting(
         "saved_model",
-        "A SavedModel that takes strings, or a TFLite or ONNX file that takes ids.",
+        "A SavedModel that takes strings, a TFLite or ONNX file that takes ids, or a page that works alone (web).",
         choices=tuple(EXPORTS),
     )
     version: int = setting(
@@ -50,9 +53,18 @@ class ExportSettings(ModelUseSettings):
         choices=quantizations(),
     )
 
+    web_engine: str = setting(
+        "",
+        "For a page: onnxruntime-web, the folder or .tgz of npm; by default, where npm puts it in the current folder.",
+        input_path=True,
+    )
+
     def __post_init__(self):
         super().__post_init__()
         form = EXPORTS[self.format]
+        self._check_place(form)
+        if not form.check:
+            self._refuse_unless_default("web_engine", "")
         if form.file:
             self._refuse_unless_default("version", 1)
             self._refuse_unless_default("dtype", "float32")
@@ -64,8 +76,23 @@ class ExportSettings(ModelUseSettings):
             needed = f"needs the package {package}: pip install {' '.join(form.packages)}"
             self.refuse("format", f"={self.format} {needed}")
 
+    def _check_place(self, form: Form) -> None:
+        """Checks that one place to write to is given, of the kind that the form has."""
+        if not form.is_one_file:
+            self._refuse_unless_default("output_file", "")
+        if self.output_dir and self.output_file:
+            self.refuse("output_file", "contradicts --output_dir: give one of them")
+        if not self.output_dir and not self.output_file:
+            self.refuse("output_file" if form.is_one_file else "output_dir", "is required")
+
+    @property
+    def path(self) -> str:
+        """The file, or the folder of a SavedModel, that is written."""
+        name = EXPORTS[self.format].file or str(self.version)
+        return self.output_file or os.path.join(self.output_dir, name)
+
     def _refuse_unless_default(self, name: str, default: Any) -> None:
-        """Refuses a setting that only a SavedModel has."""
+        """Refuses a setting that another format has."""
         value = getattr(self, name)
         if value != default:
             self.refuse(name, f"={value} contradicts --format={self.format}")
@@ -76,19 +103,28 @@ def export_model(model: files.AnyPath, output_dir: files.AnyPath, **options: Any
     return main(ExportSettings(model=str(model), output_dir=str(output_dir), **options))
 
 
-@locks_output_dir
 def main(settings: ExportSettings) -> str:
     """See `export_model`."""
+    # A file has a lock of its own while it is written.
+    lock = locked(settings.output_dir) if settings.output_dir else contextlib.nullcontext()
+    with lock:
+        return _export(settings)
+
+
+def _export(settings: ExportSettings) -> str:
     # TensorFlow is imported here, so that a wrong flag is an error before it is loaded.
     from albert_tf.formats import pretrained
     from albert_tf.serving.finished_model import task_settings_of
 
     settings.register_task()
     form = EXPORTS[settings.format]
-    path = os.path.join(settings.output_dir, form.file or str(settings.version))
+    path = settings.path
     if files.exists(path) and not settings.overwrite:
         another = "--output_dir" if form.file else "--version or --output_dir"
+        another = "--output_file" if settings.output_file else another
         raise UserError(f"{path}: is there already; give another {another}, or --overwrite")
+    if form.check:
+        form.check(settings.web_engine)
 
     weights = layouts.read_weights(settings.model, settings.num_hidden_layers)
     if settings.vocabulary_file:
@@ -115,6 +151,8 @@ def main(settings: ExportSettings) -> str:
         tokenizer=tokenizer,
         quantization=settings.quantization,
         dtype=settings.dtype,
+        name=os.path.basename(os.path.abspath(settings.model)),
+        web_engine=settings.web_engine,
     )
     form.write(order)
     return path

@@ -28,7 +28,7 @@ Defaults = Callable[[Mapping[str, Any], Set[str]], Mapping[str, Any]]
 
 
 def run(
-    main: Callable[..., None],
+    main: Callable[..., object],
     *settings_classes: type[Settings],
     description: str = "",
     defaults: Defaults | None = None,
@@ -77,7 +77,7 @@ def run(
 
 
 def program(
-    main: Callable[..., None], *settings_classes: type[Settings], **options: Any
+    main: Callable[..., object], *settings_classes: type[Settings], **options: Any
 ) -> Callable[[], None]:
     """The function that runs a program; for the arguments see `run`."""
     return lambda: run(main, *settings_classes, **options)

@@ -1,8 +1,8 @@
 """An HTTP server for a predictor: a page to try the model, and the routes of other servers.
 
-The page (`page/`) shows answers to a person. /v1/models/NAME:predict takes rows as TensorFlow Serving does and answers as
-`Predictor.predict` does; /v2/models/NAME/infer is that of KServe and Triton. `openai_routes.py` has those of OpenAI's
-API, `web.py` what comes before and after all routes.
+The page (`page/`) shows answers to a person. /v1/models/NAME:predict takes rows as TensorFlow Serving does and answers
+as `Predictor.predict` does; /v2/models/NAME/infer is that of KServe and Triton. `openai_routes.py` has those of
+OpenAI's API, `web.py` what comes before and after all routes.
 """
 
 import asyncio

@@ -7,8 +7,9 @@ from albert_tf.serving.exports.form import Form
 from albert_tf.serving.exports.onnx import ONNX
 from albert_tf.serving.exports.saved_model import SAVED_MODEL
 from albert_tf.serving.exports.tflite import TFLITE
+from albert_tf.serving.exports.web import WEB
 
-EXPORTS: dict[str, Form] = {form.name: form for form in (SAVED_MODEL, TFLITE, ONNX)}
+EXPORTS: dict[str, Form] = {form.name: form for form in (SAVED_MODEL, TFLITE, ONNX, WEB)}
 
 
 def quantizations() -> tuple[str, ...]:

@@ -28,6 +28,8 @@ class Order(NamedTuple):
     tokenizer: "Tokenizer | None"
     quantization: str
     dtype: str
+    name: str  # of the model, for people
+    web_engine: str  # see `page/engine.py`
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,6 +45,8 @@ class Form:
       packages: those that must be installed.
       reads_windows: whether programs that load such an export read long texts in windows.
       takes_texts: whether the export itself tokenizes, and so needs a vocabulary.
+      is_one_file: whether it is one file that needs no others beside it, so that --output_file can name it.
+      check: raises a UserError if what the setting `web_engine` names is needed, and is not there.
 
     Exports that `load_predictor` computes with, and not only other programs, have three more:
       recognizes: whether a path is that of such an export.
@@ -58,6 +62,8 @@ class Form:
     packages: tuple[str, ...] = ()
     reads_windows: bool = False
     takes_texts: bool = False
+    is_one_file: bool = False
+    check: Callable[[str], Any] | None = None
     recognizes: Callable[[str], bool] = lambda path: False
     read: Callable[[str], Weights] | None = None
     load: "Callable[[Weights], Compute] | None" = None

@@ -5,7 +5,7 @@ import functools
 import itertools
 import unicodedata
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
@@ -15,6 +15,8 @@ from albert_tf.tasks.tagging.windows import is_word_punctuation
 from albert_tf.text import added_tokens, visible, wordpiece
 from albert_tf.text.added_tokens import AddedToken
 from albert_tf.text.tokenizer import SentencePieceTokenizer, Tokenizer, WordPieceTokenizer
+
+Form = Literal["NFD", "NFKD"]  # of decomposition
 
 # --- Characters ---
 
@@ -68,8 +70,8 @@ def _gaps(name: str) -> list[int]:
 
 
 @functools.cache
-def _characters(form: str) -> dict[str, Any]:
-    """The tables of characters; `form` is the decomposition, "NFD" or "NFKD", without Korean syllables."""
+def _characters(form: Form) -> dict[str, Any]:
+    """The tables of characters; `form` is that of the decompositions, which are without Korean syllables."""
     lower = {}
     decompositions = {}
     combining = []

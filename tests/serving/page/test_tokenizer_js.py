@@ -22,8 +22,8 @@ SCRIPTS = [
     *((0xAC00, 0xD7A3), (0xF900, 0xFAFF), (0xFE00, 0xFFFF), (0x1D100, 0x1D1FF), (0x1D400, 0x1D7FF)),
     *((0x1F300, 0x1F9FF), (0x20000, 0x203FF), (0xE0000, 0xE01FF)),
 ]
-# The sigma at the end of a word, joiners, letters that become several, marks in another order than the usual one, half a
-# character, numbers with commas, special tokens.
+# The sigma at the end of a word, joiners, letters that become several, marks in another order than the usual one, half
+# a character, numbers with commas, special tokens.
 TRAPS = [
     *(
         "Σ",

@@ -1,0 +1,50 @@
+"""A page for browsers that works alone: one HTML file with the model, its vocabulary and an engine."""
+
+from albert_tf.core import files
+from albert_tf.model.head_names import PRETRAINING
+from albert_tf.serving.exports.form import Form, Order, check_has_pooler
+from albert_tf.serving.page import engine
+
+
+def _write(order: Order) -> None:
+    # These need TensorFlow.
+    from albert_tf.serving import onnx_files
+    from albert_tf.serving.finished_model import predictor_class_of
+    from albert_tf.serving.page import offline
+    from albert_tf.tasks.compiled import Compiled
+
+    weights = order.weights
+    if order.model.uses_pooler and weights.model_class != PRETRAINING:
+        check_has_pooler(order)
+    assert order.tokenizer
+    predictor = predictor_class_of(weights)(
+        order.model,
+        order.tokenizer,
+        order.task,
+        batch_size=1,
+        untrained=order.missing,
+        compute=Compiled(order.model),
+    )
+    content = offline.offline_page(
+        predictor,
+        onnx_files.convert(order.model, order.missing, order.quantization),
+        engine.engine_files(order.web_engine),
+        name=order.name,
+        source=weights.source,
+    )
+    files.write_bytes(order.path, content)
+    print(f"{order.path}: {weights.model_class}, {len(content):,} bytes")
+
+
+WEB = Form(
+    name="web",
+    title="page",
+    file="page.html",
+    write=_write,
+    quantizations=("none", "int8", "int8_weights"),
+    packages=("onnx",),
+    reads_windows=True,
+    takes_texts=True,
+    is_one_file=True,
+    check=engine.engine_files,
+)
