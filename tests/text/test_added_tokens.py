@@ -91,6 +91,16 @@ def test_added_tokens_have_the_ids_of_transformers(tmp_path, make, file, expecte
         assert text[first:last] in ("[E1]", "")
 
 
+def test_a_letter_that_is_another_one_in_lower_case_is_not_found(tmp_path):
+    path = tmp_path / "vocab.txt"
+    path.write_text("\n".join([*WORDS, "s1\tadded", "kα\tadded", ""]))
+    tokenizer = Tokenizer.from_file(path)
+    s1, k = tokenizer.token_to_id("s1"), tokenizer.token_to_id("kα")
+    # The long s is not an s in lower case, and the sign of Kelvin is a k.
+    assert tokenizer.encode("S1 ſ1 s1") == [s1, tokenizer.unk_id, s1]
+    assert tokenizer.encode("\u212aΑ kα") == [k, k]
+
+
 def test_added_tokens_with_other_ids_are_an_error(tmp_path):
     sentencepiece(tmp_path)
     path, file = tmp_path / "added_tokens.json", tmp_path / "spiece.model"
