@@ -83,27 +83,15 @@ class FineTuningTask(Task):
             self.tables[split] = self.source.features(split, items, self.tokenizer)
         for table in self.tables.values():
             check_segments(table, self.model_config.type_vocab_size)
-        data = {split: self._batches_of(split, table) for split, table in self.tables.items()}
+        data = {}
+        for split, table in self.tables.items():
+            is_packed = split == "train" and self.packs and _may_pack(run)
+            names = self.source.names(split)
+            lengths = _lengths_of(split, table, config, run, is_packed)
+            data[split] = TableData(table, names, lengths, packed=is_packed)
         self.train_data = data.get("train")
         self.eval_data = data.get("eval")
         self.predict_data = data.get("predict")
-
-    def _batches_of(self, split: str, table: FeatureTable) -> TableData:
-        """The data of a split, with the lengths to which its batches are padded."""
-        target = device.target_device()
-        lengths = table.lengths
-        packed = False
-        if split == "train":
-            # Elsewhere, a step is compiled for each shape. Micro-batches would tear rows and labels apart.
-            is_alone = self.run.gradient_accumulation_steps == 1
-            packed = self.packs and target == "CPU" and is_alone
-        if split == "train" and not packed:
-            # Random batches are as long as their longest texts: [1000, B] -> [1000].
-            shape = (_BATCHES_FOR_LENGTHS, self.run.train_batch_size)
-            lengths = np.random.default_rng(0).choice(lengths, shape).max(axis=1)
-        number_of_lengths = 1 if target == "TPU" else 4
-        buckets = lengths_to_pad_to(lengths, self.config.max_seq_length, number_of_lengths)
-        return TableData(table, self.source.names(split), buckets, packed=packed)
 
     # --- The run ---
 
@@ -174,7 +162,7 @@ class FineTuningTask(Task):
             spm_model_file=self.tokenizer,
             task=settings,
             untrained=untrained,
-            card={"Data": self._facts_about_data(), **history},
+            card={"Data": _facts_about_data(self), **history},
         )
 
     def task_settings(self) -> dict[str, Any]:
@@ -184,16 +172,6 @@ class FineTuningTask(Task):
         for name in ("tokenizer", *TextSettings.names()):  # the vocabulary's files contain these
             settings.pop(name, None)
         return settings
-
-    def _facts_about_data(self) -> dict[str, Any]:
-        """Rows of the model card: the task, the names of its files, and how many examples they have."""
-        facts: dict[str, Any] = {"task": self.task_name}
-        for name in ("data_dir", "train_file"):
-            path = getattr(self.config, name, "")
-            if path:
-                facts[name.replace("_", " ")] = os.path.basename(path.rstrip("/"))
-        facts["training examples"] = self.train_data.num_examples if self.train_data else 0
-        return facts
 
     # --- Losses and predictions ---
 
@@ -247,3 +225,39 @@ def raw_file(predictions: Predictions, split: str) -> Files:
     arrays: dict[str, Any] = dict(predictions)
     np.savez_compressed(file, **arrays)
     return {f"predictions/{split}.npz": file.getvalue()}
+
+
+def _may_pack(run: FineTuningRunConfig) -> bool:
+    """Whether several examples may share a row.
+
+    Elsewhere than on a CPU, a step is compiled for each shape. Micro-batches would tear rows and labels apart.
+    """
+    return device.target_device() == "CPU" and run.gradient_accumulation_steps == 1
+
+
+def _lengths_of(
+    split: str,
+    table: FeatureTable,
+    config: FineTuningConfig,
+    run: FineTuningRunConfig,
+    is_packed: bool,
+) -> Sequence[int]:
+    """The lengths to which the batches of a split are padded."""
+    lengths = table.lengths
+    if split == "train" and not is_packed:
+        # Random batches are as long as their longest texts: [1000, B] -> [1000].
+        shape = (_BATCHES_FOR_LENGTHS, run.train_batch_size)
+        lengths = np.random.default_rng(0).choice(lengths, shape).max(axis=1)
+    number = 1 if device.target_device() == "TPU" else 4
+    return lengths_to_pad_to(lengths, config.max_seq_length, number)
+
+
+def _facts_about_data(task: FineTuningTask) -> dict[str, Any]:
+    """Rows of the model card: the task, the names of its files, and how many examples they have."""
+    facts: dict[str, Any] = {"task": task.task_name}
+    for name in ("data_dir", "train_file"):
+        path = getattr(task.config, name, "")
+        if path:
+            facts[name.replace("_", " ")] = os.path.basename(path.rstrip("/"))
+    facts["training examples"] = task.train_data.num_examples if task.train_data else 0
+    return facts

@@ -87,8 +87,12 @@ class FineTuningRunConfig(RunConfig):
     """How a model is fine-tuned for any task."""
 
     without_flags: ClassVar[tuple[str, ...]] = (
-        *("max_eval_steps", "keep_checkpoint_max", "stop_after_steps"),
-        *("warm_start_from_shallower", "jit_compile", "train_minutes"),
+        "max_eval_steps",
+        "keep_checkpoint_max",
+        "stop_after_steps",
+        "warm_start_from_shallower",
+        "jit_compile",
+        "train_minutes",
     )
 
     do_predict: bool = setting(
@@ -148,7 +152,10 @@ class FineTuningOptimizerConfig(OptimizerConfig):
     """The optimizer of fine-tuning (paper, appendix A.4); defaults depend on the model and the data."""
 
     without_flags: ClassVar[tuple[str, ...]] = (
-        *("learning_rate_scaling", "poly_power", "weight_decay_rate", "beta_2"),
+        "learning_rate_scaling",
+        "poly_power",
+        "weight_decay_rate",
+        "beta_2",
     )
 
     optimizer: str = changed(OptimizerConfig, "optimizer", "adamw")
@@ -226,7 +233,8 @@ def model_of(values: Mapping[str, Any]) -> str:
 
     Without training, it is the run in --output_dir if there is one; otherwise the initial checkpoint.
     """
-    given, folder = values["init_checkpoint"], values["output_dir"]
+    given = values["init_checkpoint"]
+    folder = values["output_dir"]
     if values["do_train"] or not holds_run(folder):
         return given
     recorded = files.read_json(os.path.join(folder, "config.json")).get("run", {})

@@ -85,7 +85,8 @@ class Source(abc.ABC):
         function, settings = self.featuriser(tokenizer)
         started = time.monotonic()
         table = make_features(function, settings, items)
-        description, seconds = f"{self.task_name} {split}", time.monotonic() - started
+        seconds = time.monotonic() - started
+        description = f"{self.task_name} {split}"
         print(f"features of {description}: {len(table):,} examples made in {seconds:.1f} s")
         for line in self.length_report(table, tokenizer.max_length):
             print(f"lengths of {description}: {line}", flush=True)

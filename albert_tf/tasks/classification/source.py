@@ -31,7 +31,8 @@ class TextSource(Source):
 
     def read(self, split: str) -> list[text_pairs.TextExample] | None:
         """See `Source`; the labels of a user's own task are collected when its training data is read."""
-        config, flag = self.config, FILE_FLAGS[split]
+        config = self.config
+        flag = FILE_FLAGS[split]
         path = getattr(config, flag)
         if self.glue and path:
             return glue.read_glue_file(self.glue, path, "test", source=f"--{flag}={path}")

@@ -73,8 +73,11 @@ class DistillationRunConfig(RunConfig):
 
     # Its dropout is that of its configuration.
     without_flags: ClassVar[tuple[str, ...]] = (
-        *("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout_prob"),
-        *("max_eval_steps", "warm_start_from_shallower"),
+        "hidden_dropout_prob",
+        "attention_probs_dropout_prob",
+        "classifier_dropout_prob",
+        "max_eval_steps",
+        "warm_start_from_shallower",
     )
 
     train_batch_size: int = changed(RunConfig, "train_batch_size", 64)

@@ -85,7 +85,8 @@ class PretrainedPredictor(PairPredictor, Embedder):
         return np.stack([hidden_LD[:length].mean(axis=0) for hidden_LD, length in rows])
 
     def _fill(self, example: TextExample) -> Answer:
-        tokenizer, middle = self.tokenizer, encode_masked(self.tokenizer, example.text_a)
+        tokenizer = self.tokenizer
+        middle = encode_masked(tokenizer, example.text_a)
         self.report.count_length("max_seq_length", len(middle) + 2)
         kept = tokenizer.cut(middle, self.task_settings["max_seq_length"] - 2)
         ids = np.array([tokenizer.cls_id, *kept, tokenizer.sep_id], np.int32)

@@ -18,7 +18,8 @@ class ChoicePredictor(Predictor):
 
     expects = '{"article": ..., "question": ..., "options": [two or more texts]}'
     prompts = (
-        *("article", "question"),
+        "article",
+        "question",
         *(f"option {letter}" for letter in passages.LETTERS[: passages.NUM_OPTIONS]),
     )
     text_keys = ("article", "context", "question", "options")

@@ -25,8 +25,10 @@ class RaceSource(Source):
     feature_function = (passages.make_race_features, passages.RaceSettings)
 
     def read(self, split: str) -> list[passages.RaceQuestion]:
-        folder, level = self.config.data_dir, self.config.level
-        official, is_known = OFFICIAL_SPLITS[split], split != "predict"
+        folder = self.config.data_dir
+        level = self.config.level
+        official = OFFICIAL_SPLITS[split]
+        is_known = split != "predict"
         questions = passages.read_race(folder, official, level=level, need_answers=is_known)
         if not self.labels:
             self.labels = tuple(passages.LETTERS[: passages.most_options(questions)])

@@ -29,7 +29,10 @@ _WINDOWS_AT_A_TIME = 1024  # limits the memory for pairs of starts and ends
 # Outputs of a model that `candidate_spans` reads.
 V1_OUTPUTS = ("start_logits", "end_logits")
 V2_OUTPUTS = (
-    *("start_top_log_probs", "start_top_index", "end_top_log_probs", "end_top_index"),
+    "start_top_log_probs",
+    "start_top_index",
+    "end_top_log_probs",
+    "end_top_index",
     "cls_logits",
 )
 _NO_LOG_PROB = -1e6  # for the empty answer to a question without candidates

@@ -21,7 +21,7 @@ from albert_tf.tasks import sequences
 from albert_tf.tasks.squad.questions import SquadQuestion
 from albert_tf.text.tokenizer import Tokenizer
 
-_SEQUENCES = (*("input_ids", "segment_ids", "p_mask", "start_chars", "end_chars"), "is_max_context")
+_SEQUENCES = ("input_ids", "segment_ids", "p_mask", "start_chars", "end_chars", "is_max_context")
 _COLUMNS = ("question_index", "start_positions", "end_positions", "is_impossible")
 
 
@@ -114,7 +114,8 @@ def _windows_of(
     settings: WindowSettings,
 ) -> Iterator[dict[str, Any]]:
     """The sequences and the columns of each window of a question, from left to right."""
-    tokenizer, num_tokens = settings.tokenizer, len(context.ids)
+    tokenizer = settings.tokenizer
+    num_tokens = len(context.ids)
     room = settings.max_seq_length - len(query) - 3
     first, last = context.answer_tokens(question)
     before = [_filled(1, tokenizer.cls_id), query, _filled(1, tokenizer.sep_id)]

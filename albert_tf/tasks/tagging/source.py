@@ -17,7 +17,8 @@ class TaggingSource(Source):
 
     def read(self, split: str) -> list[tuple[int, conll.Sentence]] | None:
         """See `Source`; the labels are collected when the training data is read."""
-        config, flag = self.config, FILE_FLAGS[split]
+        config = self.config
+        flag = FILE_FLAGS[split]
         path = getattr(config, flag)
         if not path:
             return None
