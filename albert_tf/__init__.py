@@ -19,8 +19,7 @@
 A name is loaded when it is first used, because TensorFlow takes seconds to load.
 """
 
-import importlib.abc
-import importlib.util
+import importlib
 import os
 import sys
 
@@ -63,33 +62,3 @@ def __getattr__(name: str):
 
 def __dir__():
     return [*globals(), *__all__]
-
-
-class _KerasFinder(importlib.abc.MetaPathFinder):
-    """Loads the models when tf_keras is imported, so that its `load_model` finds their classes."""
-
-    def find_spec(self, fullname, path=None, target=None):
-        if fullname != "tf_keras":
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
-        if spec and spec.loader:
-            execute = spec.loader.exec_module
-
-            def execute_and_load_models(module):
-                execute(module)
-                _load_models()
-
-            spec.loader.exec_module = execute_and_load_models  # type: ignore[method-assign]
-        return spec
-
-
-def _load_models() -> None:
-    if "albert_tf.model.encoder" not in sys.modules:  # it may be what imports tf_keras
-        importlib.import_module("albert_tf.model.heads")
-
-
-if "tf_keras" in sys.modules:
-    _load_models()
-else:
-    sys.meta_path.insert(0, _KerasFinder())

@@ -83,8 +83,9 @@ def test_a_head_of_the_library_is_saved_with_what_it_has_learned(run):
         np.testing.assert_array_equal(variable, values["classifier"].named_variables()[name])
 
 
-def test_a_new_process_loads_what_keras_saved_after_import_albert_tf(run):
-    code = "import albert_tf, tf_keras; print(tf_keras.models.load_model('runs/best.keras').name)"
+def test_a_new_process_loads_what_keras_saved_after_a_class_is_imported(run):
+    code = "from albert_tf import AlbertEncoder; import tf_keras;"
+    code += "print(tf_keras.models.load_model('runs/best.keras').name)"
     done = subprocess.run(
         [sys.executable, "-c", code],
         cwd=run[1],
