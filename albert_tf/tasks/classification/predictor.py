@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from scipy.special import expit, softmax
 
 from albert_tf.core.errors import UserError
+from albert_tf.core.probabilities import sigmoid, softmax
 from albert_tf.data.feature_table import FeatureTable
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.classification import glue, multi_label, text_pairs
@@ -92,16 +92,16 @@ class ClassificationPredictor(PairPredictor):
         logits_BC = self.outputs(table)["logits"]
         labels = self.model.config.labels
         if self.model.config.is_multi_label:
-            rows = text_pairs.mean_of_windows(table, expit(logits_BC))
+            rows = text_pairs.mean_of_windows(table, sigmoid(logits_BC))
             return [reached_labels(labels, row) for row in rows]
         if len(labels) == 1:
             scores_B = logits_BC[:, 0]
             if self.model.config.score_is_probability:
-                scores_B = expit(scores_B)
+                scores_B = sigmoid(scores_B)
             scores = text_pairs.mean_of_windows(table, scores_B)
             name = "score" if labels[0] == "LABEL_0" else labels[0]  # a name that nobody gave
             return [{name: float(score)} for score in scores]
-        rows = text_pairs.mean_of_windows(table, softmax(logits_BC, axis=-1))
+        rows = text_pairs.mean_of_windows(table, softmax(logits_BC))
         return [best_label("label", labels, row) for row in rows]
 
     def check(self, item):
@@ -149,9 +149,9 @@ class ClassificationPredictor(PairPredictor):
         logits_BC = self.outputs(table)["logits"]
         scores_B = logits_BC[:, 0]
         if len(labels) == 2:
-            scores_B = softmax(logits_BC, axis=-1)[:, better_label(labels)]
+            scores_B = softmax(logits_BC)[:, better_label(labels)]
         if self.model.config.has_sigmoid:
-            scores_B = expit(scores_B)
+            scores_B = sigmoid(scores_B)
         return list(zip(scores_B.tolist(), table.lengths.tolist(), strict=True))
 
 

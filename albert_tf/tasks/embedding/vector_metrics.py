@@ -3,7 +3,6 @@
 from collections.abc import Collection, Sequence
 
 import numpy as np
-from scipy.spatial.distance import cdist
 
 from albert_tf.tasks import metrics
 
@@ -35,8 +34,12 @@ def similarities(a: np.ndarray, b: np.ndarray, similarity: str) -> np.ndarray:
     """
     if similarity in ("cosine", "dot"):
         return a @ b.T
-    metric = {"euclidean": "euclidean", "manhattan": "cityblock"}[similarity]
-    return -cdist(a, b, metric).astype(np.float32)
+    order = {"euclidean": 2, "manhattan": 1}[similarity]
+    distances = np.empty([len(a), len(b)], np.float32)
+    for row, vector in enumerate(a):
+        differences = b.astype(np.float64) - vector
+        distances[row] = np.linalg.norm(differences, ord=order, axis=1)
+    return -distances
 
 
 def nearest(

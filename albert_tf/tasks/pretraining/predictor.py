@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.special import log_softmax, softmax
 
 from albert_tf.core.errors import UserError, shortened
+from albert_tf.core.probabilities import log_softmax, softmax
 from albert_tf.tasks.classification.predictor import PairPredictor
 from albert_tf.tasks.classification.text_pairs import TextExample
 from albert_tf.tasks.embedding.predictor import Embedder
@@ -73,7 +73,7 @@ class PretrainedPredictor(PairPredictor, Embedder):
     def _order(self, examples: Sequence[TextExample]) -> list[Answer]:
         logits_B2 = self.outputs(self.table(examples))["sentence_order_logits"]
         name = "is_next" if self.model.config.sentence_task == "nsp" else "in_order"
-        return [{name: float(row[0])} for row in softmax(logits_B2, axis=-1)]
+        return [{name: float(row[0])} for row in softmax(logits_B2)]
 
     def _embed(self, examples: Sequence[TextExample]) -> list[Answer]:
         return [{"embedding": row.tolist()} for row in self.vectors(self.table(examples))]
@@ -97,7 +97,7 @@ class PretrainedPredictor(PairPredictor, Embedder):
         best_PK = np.argsort(-logits_PV, axis=-1, kind="stable")[:, :_NUM_CANDIDATES]
         masks = [
             [{"token": tokenizer.id_to_token(id), "probability": float(row[id])} for id in best]
-            for best, row in zip(best_PK, softmax(logits_PV, axis=-1), strict=True)
+            for best, row in zip(best_PK, softmax(logits_PV), strict=True)
         ]
         ids[positions_P] = best_PK[:, 0]
         return {"text": tokenizer.decode(ids.tolist()), "masks": masks}
@@ -149,4 +149,4 @@ class PretrainedPredictor(PairPredictor, Embedder):
         features: dict[str, np.ndarray] = {"input_ids": ids_BL, "input_mask": mask_BL}
         features["masked_lm_positions"] = positions_B1.astype(np.int32)
         logits_BV = self.compute(features)["masked_lm_logits"][:, 0].astype(np.float64)
-        return np.take_along_axis(log_softmax(logits_BV, axis=-1), truths_B1, axis=1)[:, 0]
+        return np.take_along_axis(log_softmax(logits_BV), truths_B1, axis=1)[:, 0]

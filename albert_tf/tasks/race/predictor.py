@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from scipy.special import softmax
-
 from albert_tf.core.errors import UserError
+from albert_tf.core.probabilities import softmax
 from albert_tf.tasks.predictor import Item, Predictor, best_label, defaults_of
 from albert_tf.tasks.race import passages
 from albert_tf.tasks.race.settings import RaceConfig

@@ -2,9 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from scipy.special import expit
-
 from albert_tf.core.errors import UserError, first_line
+from albert_tf.core.probabilities import sigmoid
 from albert_tf.data.feature_table import FeatureTable
 from albert_tf.tasks.predictor import Answer, Predictor, defaults_of
 from albert_tf.tasks.squad import answers as squad_answers
@@ -70,7 +69,7 @@ class SpanPredictor(Predictor):
         ]
         for answer, null_odds in zip(answers, spans.null_odds.tolist(), strict=False):
             if squad_answers.has_no_answer(null_odds, self.task_settings["null_threshold"]):
-                answer.update(answer="", probability=float(expit(null_odds)), start=0, end=0)
+                answer.update(answer="", probability=float(sigmoid(null_odds)), start=0, end=0)
             answer["null_odds"] = null_odds
         return answers
 

@@ -41,10 +41,25 @@ def of_words(tags: Tags) -> list[str]:
 
 
 def entities_of(tags: Tags) -> list[tuple[str, int, int]]:
-    """Type, first and last word of each entity by conlleval's rule: I-PER I-PER O B-LOC -> (PER, 0, 1), (LOC, 3, 3)."""
-    from seqeval.metrics.sequence_labeling import get_entities
+    """Type, first and last word of each entity by conlleval's rule: I-PER I-PER O B-LOC -> (PER, 0, 1), (LOC, 3, 3).
 
-    return get_entities(_canonical(tags))
+    A word continues the entity of the word before it if it has the same type, a letter that does not begin an entity
+    (I, E), and follows one that does not end it (B, I); every other tag but `O` begins an entity.
+
+    Source: conlleval; `tests/tasks/tagging/test_entities.py` compares with seqeval.
+    """
+    entities: list[tuple[str, int, int]] = []
+    previous_letter, previous_type = OUTSIDE, ""
+    for word, tag in enumerate(tags):
+        letter, type = letter_and_type(tag)
+        continues = letter in ("I", "E") and previous_letter in ("B", "I") and type == previous_type
+        if continues:
+            _, first, _ = entities[-1]
+            entities[-1] = (type, first, word)
+        elif letter != OUTSIDE:
+            entities.append((type, word, word))
+        previous_letter, previous_type = letter, type
+    return entities
 
 
 def to_iob2(tags: Tags) -> list[str]:

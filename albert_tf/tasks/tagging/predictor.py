@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import softmax
 
+from albert_tf.core.probabilities import softmax
 from albert_tf.tasks.predictor import Item, Predictor, defaults_of
 from albert_tf.tasks.tagging import tag_forms, windows
 from albert_tf.tasks.tagging.conll import Sentence
@@ -67,7 +67,7 @@ class TaggingPredictor(Predictor):
         table = windows.make_windows(self._settings(), list(enumerate(sentences)))
 
         # [2, 128, 9]: in 2 windows of at most 128 tokens, the probabilities of 9 labels.
-        probabilities = softmax(self.outputs(table)["logits"], axis=-1)
+        probabilities = softmax(self.outputs(table)["logits"])
 
         # For each sentence the most probable labels, int [5], of its 5 words, and their probabilities, float [5].
         labels = self.model.config.labels

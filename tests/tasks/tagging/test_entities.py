@@ -1,5 +1,7 @@
 """Tags and entities: every scheme, and scores beside a restatement of conlleval's."""
 
+import random
+
 import numpy as np
 import pytest
 
@@ -98,3 +100,13 @@ def test_entities_and_scores_equal_those_of_conlleval_for_random_tags():
 def test_without_any_entity_there_is_no_score():
     assert entities.scores([["O"]], [["O"]]) == {}
     assert entities.scores([["B-A"]], [["O"]])["micro avg"]["f1-score"] == 0
+
+
+def test_entities_are_those_of_seqeval_for_every_scheme():
+    from seqeval.metrics.sequence_labeling import get_entities
+
+    rng = random.Random(5)
+    tags = ["O", *(f"{letter}-{type}" for letter in "BIES" for type in ("LOC", "PER"))]
+    for _ in range(300):
+        row = rng.choices(tags, k=rng.randint(1, 9))
+        assert entities.entities_of(row) == get_entities(row), row
