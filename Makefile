@@ -6,6 +6,8 @@
 #   make lint    format, lint rules and types
 #   make format  puts the code into the project's format
 #   make bench   speed and memory, at most 40 minutes; BENCH_FLAGS=--quick: at most 5
+#   make runtime  an environment for ONNX exports in .venv.runtime: predict, search and serve without TensorFlow, 150 MB
+#   make test-runtime  its tests: exports of every task
 #   make accelerator-check  compiles the training steps for a TPU that is not there (installs 0.3 GB beside .venv)
 #   make real-weights  scores of all-MiniLM-L6-v2 in every form, which it downloads (83 MB); DATA=folder with glue/STS-B
 #   make peers   installs what the benchmark compares with, besides TF Model Garden (about 4 GB)
@@ -17,6 +19,7 @@ VENV := .venv
 ACCELERATORS := .venv.accelerators
 BEAM := .venv.beam
 REAL_WEIGHTS := .venv.real-weights
+RUNTIME := .venv.runtime
 TEST_PROCESSES := 2
 PYTHON := $(VENV)/bin/python
 # The uv of the machine, or the one that the environment gets.
@@ -24,7 +27,7 @@ UV = $(or $(shell command -v uv),$(VENV)/bin/uv)
 PYTEST = $(PYTHON) -m pytest -q --numprocesses=$(TEST_PROCESSES) --dist=loadfile --no-loadscope-reorder
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
-.PHONY: demo test test-all test-beam lint format bench accelerator-check real-weights peers lock setup clean
+.PHONY: demo test test-all test-beam test-runtime runtime lint format bench accelerator-check real-weights peers lock setup clean
 
 demo: setup
 	@$(PYTHON) demo.py $(DEMO_FLAGS)
@@ -37,6 +40,17 @@ test-all: lint
 
 test-beam: $(BEAM)/ready
 	@$(BEAM)/bin/python -m pytest -q tests/data_prep/pretraining/test_beam.py $(TEST_FLAGS)
+
+test-runtime: setup runtime
+	@RUNTIME_PYTHON=$(RUNTIME)/bin/python $(PYTHON) -m pytest -q tests/serving/test_runtime.py $(TEST_FLAGS)
+
+runtime: $(RUNTIME)/ready
+
+$(RUNTIME)/ready: requirements-runtime.lock | setup
+	@rm -rf $(RUNTIME) && $(PYTHON) -m venv --without-pip $(RUNTIME)
+	@$(UV) pip install --quiet --python $(RUNTIME)/bin/python --require-hashes --requirement $<
+	@$(UV) pip install --quiet --python $(RUNTIME)/bin/python --no-deps --editable .
+	@touch $@ && echo "$(RUNTIME) is ready"
 
 lint: setup
 	@$(PYTHON) -m ruff format --check --quiet .
@@ -76,9 +90,12 @@ lock: setup
 	@$(UV) pip compile --quiet --universal --constraint <(echo "backports-strenum<1.3") --no-annotate \
 		--generate-hashes --custom-compile-command "make lock" --python-version 3.11 \
 		pyproject.toml --extra dev --output-file requirements.lock
+	@$(UV) pip compile --quiet --universal --constraint <(sed -n 's/ \\$$//p' requirements.lock | grep '^[^ ]*==') --no-annotate \
+		--generate-hashes --custom-compile-command "make lock" --python-version 3.11 \
+		--group pyproject.toml:runtime --output-file requirements-runtime.lock
 
 clean:
-	rm -rf $(VENV) $(ACCELERATORS) $(BEAM) $(REAL_WEIGHTS) demo
+	rm -rf $(VENV) $(ACCELERATORS) $(BEAM) $(REAL_WEIGHTS) $(RUNTIME) demo
 
 setup: $(VENV)/ready
 

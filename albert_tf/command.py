@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import albert_tf
-from albert_tf.core.flags import FLAG_ERROR
+from albert_tf.core.flags import FLAG_ERROR, exit_without_package
 
 DATA = "data"
 # The module of each program; that of a fine-tuning program is the definition of its task.
@@ -69,7 +69,10 @@ def start(name: str) -> None:
 
 
 def _run(module_name: str) -> None:
-    module = importlib.import_module(module_name)
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        exit_without_package(error)
     if definition := getattr(module, "DEFINITION", None):
         importlib.import_module("albert_tf.tasks.runner").run(definition, module.__doc__)
     else:

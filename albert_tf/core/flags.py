@@ -14,6 +14,7 @@ from absl import flags, logging
 
 from albert_tf.core import files, original_flags
 from albert_tf.core.errors import SIGNAL_STATUS, Interrupted, UserError
+from albert_tf.core.missing_packages import line_about
 from albert_tf.core.removed_settings import REMOVED
 from albert_tf.core.settings import Settings, value_type
 
@@ -46,6 +47,20 @@ def run(
         defaults for flags that are not on the command line.
       positional: names of the flags whose values may be given, in this order, without their names.
     """
+    try:
+        _run(main, settings_classes, description, defaults, positional)
+    except ModuleNotFoundError as error:
+        exit_without_package(error)
+
+
+def _run(
+    main: Callable[..., None],
+    settings_classes: Sequence[type[Settings]],
+    description: str,
+    defaults: Defaults | None,
+    positional: Sequence[str],
+) -> None:
+    """See `run`; an import of a package that is not installed raises its error."""
     try:
         if _HELP.intersection(sys.argv):
             print(help_text(description, settings_classes), flush=True)
@@ -223,6 +238,14 @@ def _interrupt(number: int, _frame: object) -> None:
 def _discard_output() -> None:
     """Discards buffered text for a reader that has ended, about which Python would print an error when it ends."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def exit_without_package(error: ModuleNotFoundError) -> NoReturn:
+    """Ends the process with one line about a package that is not installed; other errors of imports are raised."""
+    line = line_about(error)
+    if not line:
+        raise error
+    _exit_with(line, INPUT_ERROR)
 
 
 def _exit_with(message: object, status: int) -> NoReturn:
