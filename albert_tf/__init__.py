@@ -32,7 +32,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # `__init__.pyi` has the same names, for type checkers and editors.
 _PUBLIC = {
     "load_predictor": "serving.predictors",
-    "Tokenizer": "text.tokenizer",
+    "Tokenizer": "formats.model_tokenizer",
     "load_pretrained": "formats.pretrained",
     "save_pretrained": "formats.pretrained",
     "AlbertConfig": "model.config",

@@ -11,8 +11,10 @@ from albert_tf.formats.file_names import CONFIG
 from albert_tf.model.config import OWN_SECTION, AlbertConfig
 from albert_tf.model.vector_modules import VECTOR_ACTIVATIONS, activation_of_torch
 
-IDENTITY, SIGMOID = (VECTOR_ACTIVATIONS[name].torch for name in ("identity", "sigmoid"))
-_SECTION, _KEY = "sentence_transformers", "activation_fn"
+IDENTITY = VECTOR_ACTIVATIONS["identity"].torch
+SIGMOID = VECTOR_ACTIVATIONS["sigmoid"].torch
+_SECTION = "sentence_transformers"
+_KEY = "activation_fn"
 _OLD_KEY = "sbert_ce_default_activation_function"  # of versions 2 and 3
 
 
@@ -25,23 +27,31 @@ def with_activation(config: AlbertConfig, folder: str, about: Mapping[str, Any])
 
     Source: sentence-transformers 6.2, `CrossEncoder.get_default_activation_fn`.
     """
-    own = config.foreign.get(_SECTION)
-    of_section = own.get(_KEY) if isinstance(own, dict) else None
-    path, name = os.path.join(folder, CONFIG), f"{_SECTION}.{_KEY}"
-    activation = of_section
-    if activation is None and config.foreign.get(_OLD_KEY) is not None:
-        activation, name = config.foreign[_OLD_KEY], _OLD_KEY
-    if activation is None and about.get(_KEY) is not None:
-        path, name, activation = os.path.join(folder, ABOUT), _KEY, about[_KEY]
     if len(config.labels) > 1:
         return config
+    place, activation = _named_activation(config, folder, about)
     if activation is None:
         is_ours = OWN_SECTION in files.read_json(os.path.join(folder, CONFIG))
         activation = IDENTITY if is_ours else SIGMOID
+
     kind = activation_of_torch(activation) if isinstance(activation, str) else ""
     known = {"identity": IDENTITY, "sigmoid": SIGMOID}
     if kind not in known:
         expected = f"{SIGMOID} or {IDENTITY}"
-        raise UserError(f"{path}: {name} is {shortened(activation)}, expected {expected}")
+        raise UserError(f"{place} is {shortened(activation)}, expected {expected}")
     others = {key: value for key, value in config.foreign.items() if key != _OLD_KEY}
     return config.replace(foreign={**others, _SECTION: {_KEY: known[kind]}})
+
+
+def _named_activation(
+    config: AlbertConfig, folder: str, about: Mapping[str, Any]
+) -> tuple[str, Any]:
+    """The first activation that a file names, with the file and the key, for messages; None if no file names one."""
+    config_path = os.path.join(folder, CONFIG)
+    section = config.foreign.get(_SECTION)
+    of_section = section.get(_KEY) if isinstance(section, dict) else None
+    if of_section is not None:
+        return f"{config_path}: {_SECTION}.{_KEY}", of_section
+    if config.foreign.get(_OLD_KEY) is not None:
+        return f"{config_path}: {_OLD_KEY}", config.foreign[_OLD_KEY]
+    return f"{os.path.join(folder, ABOUT)}: {_KEY}", about.get(_KEY)

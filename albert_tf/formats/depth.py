@@ -47,10 +47,12 @@ def stretched(weights: Weights, config: AlbertConfig) -> Weights:
     depth = ("num_hidden_layers", "num_hidden_groups")
     check_same_sizes(weights, config, ignored=depth)
     for field in depth:
-        ours, theirs = getattr(config, field), getattr(weights.config, field)
+        ours = getattr(config, field)
+        theirs = getattr(weights.config, field)
         if theirs > ours:
             raise UserError(f"{weights.source}: {field} is {theirs}, more than the model's {ours}")
-    num_layers, num_sources = config.num_hidden_layers, weights.config.num_hidden_layers
+    num_layers = config.num_hidden_layers
+    num_sources = weights.config.num_hidden_layers
     sources = [layer * num_sources // num_layers for layer in range(num_layers)]
     return arranged(weights, config, sources)
 
@@ -65,26 +67,62 @@ def arranged(
 
     `one_of` makes an array of those of all layers that share it.
     """
+    source = weights.config
+    layers = range(config.num_hidden_layers)
     arrays = {name: weights.arrays[name] for name in weights.arrays if not name.startswith(GROUP)}
-    for kind in ("attention_group_of_layer", "ffn_group_of_layer"):
-        sources_of_group: dict[int, list[int]] = {}
-        for layer, source in enumerate(sources):
-            source_group = getattr(weights.config, kind)(source)
-            sources_of_group.setdefault(getattr(config, kind)(layer), []).append(source_group)
-        for group, groups in sources_of_group.items():
-            for name in weights.arrays:
-                part = name.removeprefix(f"{GROUP}{groups[0]}/")
-                if part != name and belongs_to_ffn(name) == (kind == "ffn_group_of_layer"):
-                    shared = [weights.arrays[f"{GROUP}{number}/{part}"] for number in groups]
-                    arrays[f"{GROUP}{group}/{part}"] = one_of(shared)
+    arrays |= _half_of_blocks(
+        weights,
+        [source.attention_group_of_layer(layer) for layer in sources],
+        [config.attention_group_of_layer(layer) for layer in layers],
+        one_of,
+        is_ffn=False,
+    )
+    arrays |= _half_of_blocks(
+        weights,
+        [source.ffn_group_of_layer(layer) for layer in sources],
+        [config.ffn_group_of_layer(layer) for layer in layers],
+        one_of,
+        is_ffn=True,
+    )
     return dataclasses.replace(weights, config=config, arrays=arrays)
+
+
+def _half_of_blocks(
+    weights: Weights,
+    groups_of_source: Sequence[int],
+    groups: Sequence[int],
+    one_of: Callable[[list[np.ndarray]], np.ndarray],
+    *,
+    is_ffn: bool,
+) -> dict[str, np.ndarray]:
+    """The arrays of the attention or of the feed-forward half of all blocks, by their new names.
+
+    Args:
+      groups_of_source: for each layer, the group of the source whose values it gets, as [0, 0, 1, 1].
+      groups: for each layer, its group in the result, as [0, 0, 0, 0]: these four layers share `one_of` the values.
+    """
+    sources_of_group: dict[int, list[int]] = {}
+    for group, group_of_source in zip(groups, groups_of_source, strict=True):
+        sources_of_group.setdefault(group, []).append(group_of_source)
+
+    arrays = {}
+    for group, its_sources in sources_of_group.items():
+        prefix = f"{GROUP}{its_sources[0]}/"
+        for name in weights.arrays:
+            if not name.startswith(prefix) or belongs_to_ffn(name) != is_ffn:
+                continue
+            part = name.removeprefix(prefix)
+            shared = [weights.arrays[f"{GROUP}{number}/{part}"] for number in its_sources]
+            arrays[f"{GROUP}{group}/{part}"] = one_of(shared)
+    return arrays
 
 
 def check_same_sizes(weights: Weights, config: AlbertConfig, ignored: tuple[str, ...] = ()) -> None:
     """Checks that configurations are equal but for dropout rates; shapes would not reveal a wrong number of heads."""
     free = {"foreign", "initializer_range", *ignored}
     for name in config.names():
-        ours, theirs = getattr(config, name), getattr(weights.config, name)
+        ours = getattr(config, name)
+        theirs = getattr(weights.config, name)
         if name not in free and not name.endswith("dropout_prob") and ours != theirs:
             reason = f"its {name} is {theirs}, that of --model or --albert_config_file {ours}"
             raise UserError(f"{weights.source}: {reason}")

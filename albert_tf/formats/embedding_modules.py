@@ -11,9 +11,15 @@ from albert_tf.formats.lengths import LEAST_LENGTH, longest
 from albert_tf.model.config import SIMILARITIES
 from albert_tf.model.pooling import ORDER_OF_SWITCHES, POOLINGS, joined
 
-MODULES, SETTINGS = "modules.json", "sentence_bert_config.json"
+MODULES = "modules.json"
+SETTINGS = "sentence_bert_config.json"
 ABOUT = "config_sentence_transformers.json"
-DENSE, LAYER_NORM, NORMALIZE, DROPOUT = "Dense", "LayerNorm", "Normalize", "Dropout"
+
+# The kinds of modules after the pooling.
+DENSE = "Dense"
+LAYER_NORM = "LayerNorm"
+NORMALIZE = "Normalize"
+DROPOUT = "Dropout"
 _ORDER = re.compile(f"Transformer Pooling( ({DENSE}|{LAYER_NORM}|{NORMALIZE}|{DROPOUT}))*")
 # Where a module finds what it reads, and puts what it makes; any other name would be that of tokens or of a user.
 _ENDS = ("module_input_name", "module_output_name")
@@ -43,16 +49,24 @@ def values(path: str) -> dict[str, Any]:
 
 def about(folder: str) -> dict[str, Any]:
     """The values that belong to all modules; an error if they change texts or vectors."""
-    own = values(path := os.path.join(folder, ABOUT))
-    prompts = own.get("prompts") or {}
+    path = os.path.join(folder, ABOUT)
+    settings = values(path)
+    prompts = settings.get("prompts") or {}
     if not isinstance(prompts, dict):
         raise UserError(f"{path}: prompts is {shortened(prompts)}, expected texts by name")
-    prompt = prompts.get(str(own.get("default_prompt_name")))
-    unread = {"default_prompt_name": prompt, "truncate_dim": own.get("truncate_dim")}
-    for name in filter(unread.get, unread):
-        raise UserError(f"{path}: {name}={shortened(own[name])} is not applied; expected null")
-    similarity(own, path)
-    return own
+
+    default_prompt = prompts.get(str(settings.get("default_prompt_name")))
+    if default_prompt:
+        _refuse(settings, "default_prompt_name", path)
+    if settings.get("truncate_dim"):
+        _refuse(settings, "truncate_dim", path)
+    similarity(settings, path)
+    return settings
+
+
+def _refuse(settings: Mapping[str, Any], name: str, path: str) -> None:
+    """The error of a setting that would change texts or vectors."""
+    raise UserError(f"{path}: {name}={shortened(settings[name])} is not applied; expected null")
 
 
 def similarity(own: Mapping[str, Any], path: str) -> str:
@@ -120,17 +134,16 @@ def settings(folder: str, max_position_embeddings: int) -> dict[str, Any]:
     transformer, after = modules(folder)
     about(folder)
     usual = layers(folder) if is_usual(folder) else []
-    sizes = [
-        values(os.path.join(module.folder, "config.json")).get("out_features")
-        for module in usual
-        if module.kind == DENSE
-    ]
-    return {
-        **({"projection_size": sizes[0]} if sizes and isinstance(sizes[0], int) else {}),
-        "max_seq_length": _max_length(transformer, max_position_embeddings),
-        "pooling": _pooling(os.path.join(after[0].folder, "config.json")),
-        "normalize": any(module.kind == NORMALIZE for module in usual),
-    }
+    task: dict[str, Any] = {}
+    for module in usual:
+        if module.kind == DENSE:
+            size = values(os.path.join(module.folder, "config.json")).get("out_features")
+            if isinstance(size, int):
+                task["projection_size"] = size
+    task["max_seq_length"] = _max_length(transformer, max_position_embeddings)
+    task["pooling"] = _pooling(os.path.join(after[0].folder, "config.json"))
+    task["normalize"] = any(module.kind == NORMALIZE for module in usual)
+    return task
 
 
 def check_width(folder: str, hidden_size: int) -> None:

@@ -65,8 +65,9 @@ def read(path: str) -> Weights:
     raise UserError(f"{path}: {_REASONS[kind]}; {_ADVICE[kind]}")
 
 
-def read_without_arrays(folder: str) -> Weights:
+def read_without_arrays(path: str) -> Weights:
     """What the files beside an export say about the model: its configuration, vocabulary and settings."""
+    folder = folder_of(path)
     settings = read_export(os.path.join(folder, EXPORT))
     config_path = os.path.join(folder, TF1_CONFIG)
     config = AlbertConfig.from_dict(files.read_json(config_path), source=config_path)

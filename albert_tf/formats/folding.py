@@ -28,7 +28,9 @@ _TABLES = ("word_embeddings", "token_type_embeddings", "position_embeddings")
 _EMBEDDINGS = "bert/embeddings/"
 _PROJECTION = "bert/encoder/embedding_hidden_mapping_in/"
 _HEADS = "cls/predictions/", "cls/seq_relationship/"  # of pretraining; others are kept
-_SAMPLES, _MOST_POSITIONS = 40_000, 64  # tokens, and positions, of the least-squares fit
+# Of the least-squares fit.
+_SAMPLES = 40_000  # tokens
+_MOST_POSITIONS = 64
 # Without text, the frequency of a token is that of Zipf's law by its id: vocabularies list frequent tokens first.
 _ZIPF_OFFSET = 100.0
 
@@ -65,11 +67,11 @@ def fold(
       layers_from: which of the teacher's layers give a copy of the parameters its values: middle, mean, first.
       frequencies: float [V], how often each token occurs; None is Zipf's law by id.
     """
-    depths = config.num_hidden_layers, weights.config.num_hidden_layers
-    sources = [max(1, layer) - 1 for layer in matched_layers(*depths)[1:]]
+    layers = matched_layers(config.num_hidden_layers, weights.config.num_hidden_layers)
+    sources = [max(1, layer) - 1 for layer in layers[1:]]
     folded = arranged(weights, config, sources, _ONE_OF[layers_from])
-    others = (_EMBEDDINGS, _PROJECTION, *_HEADS)
-    arrays = {name: a for name, a in folded.arrays.items() if not name.startswith(others)}
+    replaced = (_EMBEDDINGS, _PROJECTION, *_HEADS)
+    arrays = {name: array for name, array in folded.arrays.items() if not name.startswith(replaced)}
     embeddings, explained = _folded_embeddings(weights, config, frequencies, seed)
     return dataclasses.replace(folded, arrays={**arrays, **embeddings}), explained
 
@@ -83,42 +85,84 @@ def _folded_embeddings(
     weights: Weights, config: AlbertConfig, frequencies: np.ndarray | None, seed: int
 ) -> tuple[dict[str, np.ndarray], float]:
     """The embeddings and the projection of the student, and the share of the variance that they explain."""
-    kept = {
-        name: array
-        for name, array in weights.arrays.items()
-        if name.startswith((_EMBEDDINGS, _PROJECTION))
-    }
     if config.embedding_size == weights.config.embedding_size:
+        kept = {
+            name: array
+            for name, array in weights.arrays.items()
+            if name.startswith((_EMBEDDINGS, _PROJECTION))
+        }
         return kept, 1.0
-    words, types, positions = (weights.arrays[_EMBEDDINGS + name] for name in _TABLES)
+
+    words_VE = weights.arrays[_EMBEDDINGS + "word_embeddings"]
     if frequencies is None:
-        frequencies = 1.0 / (_ZIPF_OFFSET + np.arange(len(words)))
+        frequencies = 1.0 / (_ZIPF_OFFSET + np.arange(len(words_VE)))
     share_V = (frequencies + 1e-9) / np.sum(frequencies + 1e-9)
-    normal_VE, scale_V1 = _normed(weights, words + types[0] + positions[:_MOST_POSITIONS].mean(0))
+
+    arrays = _folded_tables(weights, config.embedding_size, share_V)
+    kernel, bias, explained = _fitted_projection(weights, config, arrays, share_V, seed)
+    arrays[_PROJECTION + "kernel"] = kernel
+    arrays[_PROJECTION + "bias"] = bias
+    return arrays, explained
+
+
+def _folded_tables(
+    weights: Weights, embedding_size: int, share_V: np.ndarray
+) -> dict[str, np.ndarray]:
+    """The tables of the student's embeddings, with a LayerNorm that changes nothing but the scale.
+
+    Args:
+      embedding_size: the width O of the student's embeddings; E is the teacher's.
+      share_V: how often each token occurs, as its share of all tokens.
+    """
+    words_VE, types_TE, positions_LE = (weights.arrays[_EMBEDDINGS + name] for name in _TABLES)
+    mean_position_E = positions_LE[:_MOST_POSITIONS].mean(0)
+
+    # What the teacher's first layer sees of each token at a usual position: [30000, 768].
+    normal_VE, scale_V1 = _normed(weights, words_VE + types_TE[0] + mean_position_E)
     center_E = share_V @ normal_VE
-    weighted_VE = (normal_VE - center_E) * share_V[:, None] ** 0.25  # the root: rare tokens count
-    _, _, components = np.linalg.svd(weighted_VE, full_matrices=False)
-    base_EO = components[: config.embedding_size].T.astype(np.float32)
-    gamma = weights.arrays[_EMBEDDINGS + "LayerNorm/gamma"] / np.median(scale_V1)
-    positions_LO = (positions - positions[:_MOST_POSITIONS].mean(0)) * gamma @ base_EO
+
+    # The O directions in which these vectors differ most: [768, 128]. With the root of a token's weight, frequent
+    # tokens count more than rare ones, but do not outweigh them.
+    weighted_VE = (normal_VE - center_E) * share_V[:, None] ** 0.25
+    _, _, components_EE = np.linalg.svd(weighted_VE, full_matrices=False)
+    base_EO = components_EE[:embedding_size].T.astype(np.float32)
+
+    # Positions and segments are added before the teacher's LayerNorm, which scales them as it scales a usual token.
+    gamma_E = weights.arrays[_EMBEDDINGS + "LayerNorm/gamma"] / np.median(scale_V1)
     tables = {
         "word_embeddings": (normal_VE - center_E) @ base_EO,
-        "token_type_embeddings": (types - types[0]) * gamma @ base_EO,
-        "position_embeddings": positions_LO,
+        "token_type_embeddings": (types_TE - types_TE[0]) * gamma_E @ base_EO,
+        "position_embeddings": (positions_LE - mean_position_E) * gamma_E @ base_EO,
     }
     arrays = {_EMBEDDINGS + name: table.astype(np.float32) for name, table in tables.items()}
-    arrays[_EMBEDDINGS + "LayerNorm/gamma"] = np.ones(config.embedding_size, np.float32)
-    arrays[_EMBEDDINGS + "LayerNorm/beta"] = np.zeros(config.embedding_size, np.float32)
+    arrays[_EMBEDDINGS + "LayerNorm/gamma"] = np.ones(embedding_size, np.float32)
+    arrays[_EMBEDDINGS + "LayerNorm/beta"] = np.zeros(embedding_size, np.float32)
+    return arrays
+
+
+def _fitted_projection(
+    weights: Weights,
+    config: AlbertConfig,
+    arrays: Mapping[str, np.ndarray],
+    share_V: np.ndarray,
+    seed: int,
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """The kernel [O, D] and bias [D] that best give the inputs of the teacher's first layer, and the share explained.
+
+    Args:
+      arrays: the tables of the student's embeddings.
+      share_V: how often each token is drawn.
+    """
     rng = np.random.default_rng(seed)
-    ids = rng.choice(len(words), _SAMPLES, p=share_V)
-    places = rng.integers(min(_MOST_POSITIONS, len(positions)), size=_SAMPLES)
+    ids_X = rng.choice(len(share_V), _SAMPLES, p=share_V)
+    num_positions = len(weights.arrays[_EMBEDDINGS + "position_embeddings"])
+    places_X = rng.integers(min(_MOST_POSITIONS, num_positions), size=_SAMPLES)
+
     student = dataclasses.replace(weights, arrays=arrays, config=config)
-    inputs, _ = _normed(student, _sums(arrays, ids, places))
-    targets = first_inputs(weights, ids, places)
-    solution, explained = _least_squares(inputs, targets)
-    arrays[_PROJECTION + "kernel"] = solution[:-1].astype(np.float32)
-    arrays[_PROJECTION + "bias"] = solution[-1].astype(np.float32)
-    return arrays, explained
+    inputs_XO, _ = _normed(student, _sums(arrays, ids_X, places_X))
+    targets_XD = first_inputs(weights, ids_X, places_X)
+    solution, explained = _least_squares(inputs_XO, targets_XD)
+    return solution[:-1].astype(np.float32), solution[-1].astype(np.float32), explained
 
 
 def first_inputs(weights: Weights, ids: np.ndarray, places: np.ndarray) -> np.ndarray:

@@ -8,7 +8,7 @@ import re
 
 from albert_tf.core.errors import UserError, first_line
 from albert_tf.core.files import HUB_PREFIX
-from albert_tf.formats import embedding_modules, sentence_transformers
+from albert_tf.formats import embedding_modules, transformers_folders
 from albert_tf.formats.description import Description
 from albert_tf.formats.file_names import WEIGHT_FILES
 from albert_tf.formats.weights import Weights
@@ -28,9 +28,16 @@ def describe(path: str) -> Description:
     return Description()
 
 
+def read_without_arrays(path: str) -> Weights:
+    """The model with this name without arrays; it is downloaded as a whole, as it will mostly be needed next."""
+    folder = fetched(path)
+    return transformers_folders.layout_of(folder).read_without_arrays(folder)
+
+
 def read(path: str) -> Weights:
     """The model with this name."""
-    return sentence_transformers.read_with_or_without_modules(fetched(path))
+    folder = fetched(path)
+    return transformers_folders.layout_of(folder).read(folder)
 
 
 def fetched(name: str) -> str:

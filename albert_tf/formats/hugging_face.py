@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -47,14 +47,12 @@ from albert_tf.model.head_names import (
     SEQUENCE_CLASSIFICATION,
 )
 from albert_tf.model.vector_modules import VECTOR_ACTIVATIONS
-from albert_tf.text import added_tokens
 from albert_tf.text.rules import TokenizerRules, check_side
-from albert_tf.text.tokenizer import SentencePieceTokenizer, Tokenizer, WordPieceTokenizer
+from albert_tf.text.tokenizer import KINDS, Tokenizer
 
 if TYPE_CHECKING:
     from albert_tf.model.heads import ModelWithHead
 
-VOCABULARIES = (SentencePieceTokenizer.file_name, WordPieceTokenizer.file_name)
 TOKENIZER_JSON = "tokenizer.json"
 FINDS_SPECIAL_TOKENS = "finds_special_tokens"  # in our section
 _SEGMENTS = "token_type_ids"  # as transformers names them
@@ -189,42 +187,59 @@ def read(path: str) -> Weights:
     return dataclasses.replace(weights, config=config)
 
 
+def read_without_arrays(path: str) -> Weights:
+    """The configuration, the class, the settings and the vocabulary of a folder's model."""
+    config_path = os.path.join(path, CONFIG)
+    settings = _model_settings(config_path)
+    config = AlbertConfig.from_dict(settings, source=config_path, is_of_transformers=True)
+    our_section = settings.get(OWN_SECTION, {})
+    prefix = "Bert" if settings.get("model_type") == bert.MODEL_TYPE else "Albert"
+    return Weights(
+        path,
+        config,
+        {},
+        _class_of(_architecture(settings), our_section, config_path, prefix),
+        task_settings=our_section.get("task", {}),
+        left_out=our_section.get("left_out", ()),
+        **vocabulary_of(path, settings.get(OWN_SECTION)),
+    )
+
+
 def read_model(folder: str) -> Weights:
     """The model in a folder by the files of the transformers library alone.
 
     `AlbertModel` and `AlbertForMaskedLM` are read as an `AlbertForPreTraining`, and so is a folder that names no class
     and has no head; other arrays keep their names and are reported as ignored.
     """
-    config_path = os.path.join(folder, CONFIG)
-    settings = _model_settings(config_path)
-    config = AlbertConfig.from_dict(settings, source=config_path, is_of_transformers=True)
-    is_bert = settings.get("model_type") == bert.MODEL_TYPE
-    our_section = settings.get(OWN_SECTION, {})
-
-    architecture_in_file = (settings.get("architectures") or [""])[0]
-    architecture = architecture_in_file
-    if is_bert and isinstance(architecture_in_file, str):
-        architecture = re.sub("^Bert", "Albert", architecture_in_file)
-    model_class = _class_of(architecture, our_section, config_path, "Bert" if is_bert else "Albert")
+    weights = read_without_arrays(folder)
+    settings = _model_settings(os.path.join(folder, CONFIG))
 
     tensors, weights_path = read_tensors(folder)
-    if is_bert:
+    if settings.get("model_type") == bert.MODEL_TYPE:
         tensors = bert.to_albert(tensors)
     tensors = _in_full(tensors, weights_path)
-    arrays = _released_arrays(tensors, config, model_class, weights_path)
-    if model_class == PRETRAINING:
-        _check_has_no_other_head(arrays, architecture_in_file, weights_path)
-    check_identity_projection(arrays, config, weights_path, _PROJECTION)
+    arrays = _released_arrays(tensors, weights.config, weights.model_class, weights_path)
+    if weights.model_class == PRETRAINING:
+        _check_has_no_other_head(arrays, _architecture_in_file(settings), weights_path)
+    check_identity_projection(arrays, weights.config, weights_path, _PROJECTION)
 
-    return Weights(
-        folder,
-        config,
-        arrays,
-        model_class,
-        task_settings=our_section.get("task", {}),
-        left_out=our_section.get("left_out", _missing_pooler(architecture, arrays)),
-        **vocabulary_of(folder, settings.get(OWN_SECTION)),
-    )
+    left_out = weights.left_out
+    if "left_out" not in settings.get(OWN_SECTION, {}):
+        left_out = _missing_pooler(_architecture(settings), arrays)
+    return dataclasses.replace(weights, arrays=arrays, left_out=left_out)
+
+
+def _architecture_in_file(settings: Mapping[str, Any]) -> Any:
+    """The class of transformers that a `config.json` names, a value of any type; "" if it names none."""
+    return (settings.get("architectures") or [""])[0]
+
+
+def _architecture(settings: Mapping[str, Any]) -> Any:
+    """The same, where a class of BERT has the name of the ALBERT's."""
+    architecture = _architecture_in_file(settings)
+    if settings.get("model_type") == bert.MODEL_TYPE and isinstance(architecture, str):
+        return re.sub("^Bert", "Albert", architecture)
+    return architecture
 
 
 def _model_settings(path: str) -> dict[str, Any]:
@@ -277,7 +292,7 @@ def _missing_pooler(architecture: str, arrays: Collection[str]) -> tuple[str, ..
 
 def vocabulary_of(folder: str, own_section: Mapping[str, Any] | None) -> dict[str, Any]:
     """The fields of `Weights` about texts, from a folder's files; `own_section` is None for a model of others."""
-    vocabulary, cleaning_of_json = _vocabulary_in(folder)
+    vocabulary = _vocabulary_in(folder)
 
     path = os.path.join(folder, tokenizer_files.SETTINGS)
     settings = _read_if_there(path)
@@ -287,7 +302,7 @@ def vocabulary_of(folder: str, own_section: Mapping[str, Any] | None) -> dict[st
     _check_special_tokens(_read_if_there(path_of_special_tokens), path_of_special_tokens)
 
     is_of_others = own_section is None
-    cleaning = _cleaning_that_counts(settings, cleaning_of_json, is_of_others=is_of_others)
+    cleaning = _cleaning_that_counts(settings, vocabulary.cleaning, is_of_others=is_of_others)
     for name in ("do_lower_case", "keep_accents", "strip_accents", "tokenize_chinese_chars"):
         switch = cleaning.get(name)
         if switch is not None and not isinstance(switch, bool):
@@ -304,7 +319,7 @@ def vocabulary_of(folder: str, own_section: Mapping[str, Any] | None) -> dict[st
         numbers_segments=_SEGMENTS in names_of_inputs,
     )
 
-    if vocabulary.endswith((WordPieceTokenizer.file_name, TOKENIZER_JSON)):
+    if vocabulary.kind and vocabulary.kind.is_described_by_transformers:
         strip_accents = cleaning.get("strip_accents")
         keep_accents = None if strip_accents is None else not strip_accents
         rules = dataclasses.replace(
@@ -314,7 +329,7 @@ def vocabulary_of(folder: str, own_section: Mapping[str, Any] | None) -> dict[st
         )
 
     return {
-        "vocabulary": vocabulary,
+        "vocabulary": vocabulary.path,
         "do_lower_case": do_lower_case,
         "keep_accents": keep_accents,
         "rules": rules,
@@ -322,16 +337,28 @@ def vocabulary_of(folder: str, own_section: Mapping[str, Any] | None) -> dict[st
     }
 
 
-def _vocabulary_in(folder: str) -> tuple[str, dict[str, Any]]:
-    """The path of a folder's vocabulary, "" if it has none, and how its `tokenizer.json` cleans text.
+class _Vocabulary(NamedTuple):
+    """The vocabulary in a folder."""
+
+    path: str = ""  # "" if there is none
+    kind: type[Tokenizer] | None = None
+    cleaning: Mapping[str, Any] = {}  # how `tokenizer.json` cleans text, if it is read
+
+
+def _vocabulary_in(folder: str) -> _Vocabulary:
+    """The vocabulary in a folder, in a file of its own or in `tokenizer.json`.
 
     Beside a SentencePiece model, `tokenizer.json` is not read.
     """
-    vocabulary = _first_that_exists(os.path.join(folder, name) for name in VOCABULARIES)
-    if vocabulary.endswith(SentencePieceTokenizer.file_name):
-        return vocabulary, {}
-    json_path, cleaning = _vocabulary_in_json(os.path.join(folder, TOKENIZER_JSON))
-    return vocabulary or json_path, cleaning
+    json_path = os.path.join(folder, TOKENIZER_JSON)
+    for kind in KINDS:
+        path = os.path.join(folder, kind.file_name)
+        if not files.exists(path):
+            continue
+        if not kind.is_described_by_transformers:
+            return _Vocabulary(path, kind)
+        return _Vocabulary(path, kind, _vocabulary_in_json(json_path).cleaning)
+    return _vocabulary_in_json(json_path)
 
 
 def _first_that_exists(paths: Iterable[str]) -> str:
@@ -391,18 +418,13 @@ def _check_words(settings: Mapping[str, Any], path: str) -> None:
         raise UserError(f"{path}: {name} is {shortened(settings[name])}; expected a BertTokenizer")
 
 
-def _vocabulary_in_json(path: str) -> tuple[str, dict[str, Any]]:
-    """The path of a `tokenizer.json` with a WordPiece vocabulary, and how it cleans text; "" if there is none."""
-    content = _read_if_there(path)
-    if not added_tokens.content_of_json(content, path):
-        return "", {}
-    normalizer = content["normalizer"]
-    cleaning = {
-        "do_lower_case": normalizer.get("lowercase"),
-        "strip_accents": normalizer.get("strip_accents"),
-        "tokenize_chinese_chars": normalizer.get("handle_chinese_chars"),
-    }
-    return path, cleaning
+def _vocabulary_in_json(path: str) -> _Vocabulary:
+    """The vocabulary in a `tokenizer.json`, if it is of a kind that is read from there."""
+    values = _read_if_there(path)
+    for kind in KINDS:
+        if kind.content_of_json(values, path):
+            return _Vocabulary(path, kind, kind.cleaning_of_json(values))
+    return _Vocabulary()
 
 
 def _class_of(architecture: Any, our_section: Mapping, path: str, prefix: str) -> str:

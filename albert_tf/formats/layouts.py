@@ -1,17 +1,19 @@
 """The layouts of models on a disk, one row for each, and the one way to read a model in any of them.
 
-A layout is a module with three functions:
+A layout is a module with four functions:
 
-    recognizes(path)   whether a path is that of a model in this layout: a folder, a file, the prefix of a checkpoint
-    describe(path)     what its files say about the model's length, task and settings (`description.py`)
-    read(path)         the model as `Weights`: a configuration, and arrays under the released variable names
+    recognizes(path)            whether it is a model in this layout: a folder, a file, the prefix of a checkpoint
+    describe(path)              what files say about the model's length, task and settings (`description.py`)
+    read_without_arrays(path)   the model's configuration, class and vocabulary, as `Weights`
+    read(path)                  the same with arrays under the released variable names
 
-The modules load without TensorFlow, and so does what `recognizes` and `describe` use; only checkpoints of TensorFlow
-are read with it. Another layout is another module and its row here.
+The modules load without TensorFlow, and do without it where they read no checkpoint of TensorFlow. Another layout is
+another module and its row here.
 """
 
 import contextlib
 import os
+from collections.abc import Iterator
 from typing import Protocol
 
 import numpy as np
@@ -32,7 +34,7 @@ from albert_tf.formats import (
 )
 from albert_tf.formats.description import Description
 from albert_tf.formats.file_names import GRAPH, WEIGHTS
-from albert_tf.formats.weights import Weights, check
+from albert_tf.formats.weights import Weights, check, check_settings
 from albert_tf.model.config import where_released
 
 
@@ -42,6 +44,8 @@ class Layout(Protocol):
     def recognizes(self, path: str) -> bool: ...
 
     def describe(self, path: str) -> Description: ...
+
+    def read_without_arrays(self, path: str) -> Weights: ...
 
     def read(self, path: str) -> Weights: ...
 
@@ -65,15 +69,29 @@ _ADDRESSES = ("http://", "https://", "kaggle://")
 def read_weights(path: files.AnyPath, num_hidden_layers: int | None = None) -> Weights:
     """Configuration, arrays and vocabulary of a model; arguments and errors as in `load_pretrained`."""
     path = str(path).rstrip("/")
-    try:
-        layout = layout_of(path)
-        # Values that are not finite make NumPy warn; `check` finds them.
-        with np.errstate(over="ignore", invalid="ignore"):
-            weights = layout.read(path)
-    except OSError as error:  # a folder that cannot be listed, for example
-        raise UserError(f"{path}: cannot be read ({first_line(error)})") from None
+    # Values that are not finite make NumPy warn; `check` finds them.
+    with _errors_of_folders(path), np.errstate(over="ignore", invalid="ignore"):
+        weights = layout_of(path).read(path)
     check(weights)
     return depth.with_layers(weights, num_hidden_layers)
+
+
+def read_without_arrays(path: files.AnyPath) -> Weights:
+    """Configuration and vocabulary of a model, whose weights are neither read nor checked."""
+    path = str(path).rstrip("/")
+    with _errors_of_folders(path):
+        weights = layout_of(path).read_without_arrays(path)
+    check_settings(weights)
+    return weights
+
+
+@contextlib.contextmanager
+def _errors_of_folders(path: str) -> Iterator[None]:
+    """Makes an error of the system, such as that of a folder that cannot be listed, one of the user."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({first_line(error)})") from None
 
 
 def describe(path: files.AnyPath) -> Description:

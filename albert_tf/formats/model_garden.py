@@ -4,6 +4,7 @@ Keys of these checkpoints (`tf.train.Checkpoint`) depend on the program that sav
 which are in the checkpoint's object graph, do not.
 """
 
+import dataclasses
 import os
 import re
 from typing import Any
@@ -62,16 +63,22 @@ def describe(path: str) -> Description:
     return description.of_model(files.read_json(config), None)
 
 
+def read_without_arrays(path: str) -> Weights:
+    """The configuration beside a checkpoint, and the vocabulary if there is one."""
+    prefix = checkpoint_files.prefix_of(path)
+    config = read_config(_config_beside(prefix))
+    vocabulary = only_vocabulary(os.path.dirname(prefix))
+    return Weights(prefix, config, {}, vocabulary=vocabulary)
+
+
 def read(path: str) -> Weights:
     """The encoder of a checkpoint, and the masked-LM head if it was saved; arrays of other heads keep their keys.
 
     Its folder also contains `albert_config.json` or `bert_config.json`, and possibly one vocabulary.
     """
-    prefix = checkpoint_files.prefix_of(path)
-    config = read_config(_config_beside(prefix))
-    arrays = read_arrays(prefix, config.num_attention_heads)
-    vocabulary = only_vocabulary(os.path.dirname(prefix))
-    return Weights(prefix, config, arrays, vocabulary=vocabulary)
+    weights = read_without_arrays(path)
+    arrays = read_arrays(weights.source, weights.config.num_attention_heads)
+    return dataclasses.replace(weights, arrays=arrays)
 
 
 def _config_beside(prefix: str) -> str:

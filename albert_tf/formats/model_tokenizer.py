@@ -1,17 +1,21 @@
-"""The tokenizer that came with a model."""
+"""The tokenizer that came with a model; importing this gives `Tokenizer` its methods for folders of models."""
 
 import dataclasses
+import sys
 
 from albert_tf.core.errors import UserError
 from albert_tf.core.files import AnyPath
 from albert_tf.formats import layouts
+from albert_tf.formats.tokenizer_files import vocabulary_files
 from albert_tf.formats.weights import Weights
 from albert_tf.text.tokenizer import Tokenizer
+
+__all__ = ["Tokenizer", "load_tokenizer", "tokenizer_of", "vocabulary_files"]
 
 
 def load_tokenizer(path: AnyPath, do_lower_case: bool | None = None) -> Tokenizer:
     """See `Tokenizer.from_pretrained`."""
-    weights = layouts.read_weights(path)
+    weights = layouts.read_without_arrays(path)
     # For a tokenizer alone, "[SEP]" in a text is text, whoever made the model.
     rules = dataclasses.replace(weights.rules, finds_special_tokens=False)
     weights = dataclasses.replace(weights, rules=rules)
@@ -37,3 +41,7 @@ def tokenizer_of(
         reason = f"the model {weights.source} has vocab_size {weights.config.vocab_size}"
         raise UserError(f"{path}: has {tokenizer.vocab_size} tokens, but {reason}; name its own")
     return tokenizer
+
+
+# The package `text` is below this one and cannot import it.
+Tokenizer.model_folders = sys.modules[__name__]

@@ -8,9 +8,7 @@ import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from numbers import Integral
 from typing import Any, TypeVar, overload
-from weakref import WeakKeyDictionary
 
-import numpy as np
 import safetensors
 import tensorflow as tf
 from absl import logging
@@ -28,8 +26,6 @@ FORMATS = ("hf", "keras_hub", "tf1")  # of `save_pretrained`
 ModelClass = TypeVar("ModelClass", bound=SavableModel)
 _PRETRAINED = ("AlbertForPreTraining", "AlbertForEmbedding")  # whose encoders get other heads
 _WITH_LABELS = (heads.AlbertForSequenceClassification, heads.AlbertForTokenClassification)
-# The initial values of each model's variables for which its files have none, by released names.
-_INITIAL: WeakKeyDictionary[heads.ModelWithHead, dict[str, np.ndarray]] = WeakKeyDictionary()
 
 
 @overload
@@ -140,17 +136,8 @@ def build_model(weights: Weights, *, dtype=None) -> tuple[heads.ModelWithHead, L
     if missing and weights.model_class != heads.AlbertForPreTraining.__name__:
         reason = f"by its configuration, but has no values for its head, {missing[0]} the first"
         raise UserError(f"{weights.source}: is {weights.model_class} {reason}")
-    variables = model.named_variables()
-    _INITIAL[model] = {name: variables[name].numpy() for name in report.initialized}
+    model.mark_untrained(report.initialized)
     return model, report
-
-
-def _untrained(model: heads.ModelWithHead) -> set[str]:
-    """The names of variables of a pooler or a head that got no values, and have none by training since."""
-    variables, initial = model.named_variables(), _INITIAL.get(model, {})
-    changed = [name for name in initial if not np.array_equal(variables[name], initial[name])]
-    trained = tuple("/".join(name.split("/")[:2]) for name in changed)
-    return {name for name in initial if not name.startswith(trained)}
 
 
 def assign_weights(variables: Mapping[str, tf.Variable], weights: Weights) -> LoadReport:
@@ -211,7 +198,7 @@ def save_pretrained(
     settings: dict[str, Any] = {"tokenizer": tokenizer, "cleaning": cleaning}
     if isinstance(model, AlbertEncoder):
         model, untrained = _with_untrained_heads(model)
-    settings["untrained"] = {*untrained, *_untrained(model)}
+    settings["untrained"] = {*untrained, *model.untrained_variables()}
     try:
         if format == "tf1":
             tf1.write(model, folder, task or {}, **settings)

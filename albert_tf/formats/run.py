@@ -1,5 +1,6 @@
 """Reads the models of runs from the runs' folders, or from one of their checkpoints."""
 
+import dataclasses
 import math
 import os
 import re
@@ -10,7 +11,7 @@ from typing import Any
 from albert_tf.core import files
 from albert_tf.core.errors import UserError
 from albert_tf.core.newest_checkpoint import newest_checkpoint
-from albert_tf.formats import checkpoint_files, description, hugging_face, sentence_transformers
+from albert_tf.formats import checkpoint_files, description, hugging_face, transformers_folders
 from albert_tf.formats.description import Description
 from albert_tf.formats.file_names import CONFIG, WEIGHTS
 from albert_tf.formats.weights import Weights, check_class, encoder_shapes
@@ -18,6 +19,7 @@ from albert_tf.model.config import AlbertConfig
 from albert_tf.model.head_names import PRETRAINING
 
 _CHECKPOINTS = "checkpoints"
+_MODEL = "model"  # the folder of the best model, in the Hugging Face layout
 
 
 def recognizes(path: str) -> bool:
@@ -33,29 +35,60 @@ def describe(path: str) -> Description:
     return description.of_sizes(settings.get("model"), settings.get("task"))
 
 
+def read_without_arrays(path: str) -> Weights:
+    """The configuration, the class and the vocabulary of a run's model."""
+    folder, checkpoint = _run_and_checkpoint(path)
+    model_folder = _finished_model_of(folder)
+    if model_folder and not checkpoint:
+        return transformers_folders.layout_of(model_folder).read_without_arrays(model_folder)
+
+    settings = _settings_in(folder)
+    text = hugging_face.vocabulary_of(os.path.join(folder, _MODEL), {})
+    for name, value in settings.get("task", {}).items():
+        if name in text:
+            text[name] = value
+    is_finetuned = bool(settings["model"].get("finetuning_task"))
+    return Weights(
+        checkpoint or folder,
+        AlbertConfig.from_dict(settings["model"], source=folder),
+        {},
+        _model_class(folder, settings),
+        run_settings=settings.get("task", {}) if is_finetuned else {},
+        **text,
+    )
+
+
 def read(path: str) -> Weights:
     """The model of a run: of its newest checkpoint or, after a finished fine-tuning, of its model folder (the best).
 
     If the path is that of a checkpoint, the model is that of this checkpoint.
     """
     folder, checkpoint = _run_and_checkpoint(path)
-    settings = files.read_json(os.path.join(folder, CONFIG))
     if checkpoint:
-        return _read_checkpoint(folder, checkpoint, settings)
-
-    _check_has_model(folder, settings)
-    model_folder = os.path.join(folder, "model")
-    is_finished = files.exists(os.path.join(model_folder, WEIGHTS))
-    is_pretraining = _model_class(folder, settings) == PRETRAINING
-    if is_finished and not is_pretraining:
-        return sentence_transformers.read_with_or_without_modules(model_folder)
+        return _read_checkpoint(checkpoint)
+    model_folder = _finished_model_of(folder)
+    if model_folder:
+        return transformers_folders.layout_of(model_folder).read(model_folder)
 
     newest = newest_checkpoint(os.path.join(folder, _CHECKPOINTS))
     if not newest:
         raise UserError(f"{folder}: the run has no checkpoint yet")
-    if not is_finished:
-        _remark_on_unfinished(folder, newest, settings)
-    return _read_checkpoint(folder, newest, settings)
+    if not _is_finished(folder):
+        _remark_on_unfinished(folder, newest, _settings_in(folder))
+    return _read_checkpoint(newest)
+
+
+def _is_finished(folder: str) -> bool:
+    """Whether a run has written its model folder."""
+    return files.exists(os.path.join(folder, _MODEL, WEIGHTS))
+
+
+def _finished_model_of(folder: str) -> str:
+    """The folder with the best model of a finished fine-tuning; "" for other runs, whose checkpoints are read."""
+    is_pretraining = _model_class(folder, _settings_in(folder)) == PRETRAINING
+    if is_pretraining or not _is_finished(folder):
+        return ""
+    return os.path.join(folder, _MODEL)
 
 
 def _run_and_checkpoint(path: str) -> tuple[str, str]:
@@ -77,11 +110,13 @@ def _run_and_checkpoint(path: str) -> tuple[str, str]:
     return folder, checkpoint
 
 
-def _check_has_model(folder: str, settings: Mapping[str, Any]) -> None:
-    """Checks that a run's config.json has the parts that describe its model."""
+def _settings_in(folder: str) -> dict[str, Any]:
+    """The settings in a run's `config.json`; an error if they do not describe a model."""
+    settings = files.read_json(os.path.join(folder, CONFIG))
     groups = [settings.get(name, {}) for name in ("model", "head", "task")]
     if not settings.get("model") or not all(isinstance(group, dict) for group in groups):
         raise UserError(f"{folder}: expected a run's config.json, with the model's configuration")
+    return settings
 
 
 def _model_class(folder: str, settings: Mapping[str, Any]) -> str:
@@ -91,28 +126,22 @@ def _model_class(folder: str, settings: Mapping[str, Any]) -> str:
     return name
 
 
-def _read_checkpoint(folder: str, checkpoint: str, settings: Mapping[str, Any]) -> Weights:
-    """The model of a run's checkpoint."""
+def _read_checkpoint(checkpoint: str) -> Weights:
+    """The model of a run's checkpoint with this prefix."""
     import tensorflow as tf
 
     from albert_tf.model.heads import MODEL_CLASSES
 
-    _check_has_model(folder, settings)
-    config = AlbertConfig.from_dict(settings["model"], source=folder)
-    model_class = _model_class(folder, settings)
+    weights = read_without_arrays(checkpoint)
+    folder, _ = _run_and_checkpoint(checkpoint)
     with checkpoint_files.opened(checkpoint, "TF2") as reader:
-        _check_size(config, reader, os.path.join(folder, CONFIG))
-        model = MODEL_CLASSES[model_class](config, dtype="float32")
+        _check_size(weights.config, reader, os.path.join(folder, CONFIG))
+        model = MODEL_CLASSES[weights.model_class](weights.config, dtype="float32")
         # Without expect_partial, TensorFlow would also warn about missing values, after the error.
         restored = tf.train.Checkpoint(model=model).read(checkpoint).expect_partial()
         restored.assert_existing_objects_matched()
     arrays = {name: variable.numpy() for name, variable in model.named_variables().items()}
-
-    text = hugging_face.vocabulary_of(os.path.join(folder, "model"), {})
-    for name, value in settings.get("task", {}).items():
-        if name in text:
-            text[name] = value
-    return Weights(checkpoint, config, arrays, model_class, **text)
+    return dataclasses.replace(weights, arrays=arrays)
 
 
 def _check_size(config: AlbertConfig, reader: Any, path: str) -> None:

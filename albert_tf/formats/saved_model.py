@@ -1,5 +1,6 @@
 """Our own exports as SavedModels (`albert_tf/export.py`): variables under their released names, settings as assets."""
 
+import dataclasses
 import os
 
 from albert_tf.core import files
@@ -25,16 +26,21 @@ def describe(path: str) -> Description:
     return description.of_model(sizes, about)
 
 
-def read(path: str) -> Weights:
-    """The exported model; nothing in the SavedModel is executed."""
-    prefix = variables_of(path)
+def read_without_arrays(path: str) -> Weights:
+    """The configuration, the settings and the vocabulary among the assets."""
     assets = os.path.join(path, ASSETS)
     settings = read_export(os.path.join(assets, EXPORT))
     config = read_config(os.path.join(assets, TF1_CONFIG))
+    return Weights(path, config, {}, vocabulary=only_vocabulary(assets), **settings)
+
+
+def read(path: str) -> Weights:
+    """The exported model; nothing in the SavedModel is executed."""
+    prefix = variables_of(path)
+    weights = read_without_arrays(path)
     arrays = model_garden.read_dictionary(prefix, "weights")
-    without_values = settings["left_out"]
-    arrays = {name: array for name, array in arrays.items() if name not in without_values}
-    return Weights(path, config, arrays, vocabulary=only_vocabulary(assets), **settings)
+    with_values = {name: arrays[name] for name in arrays if name not in weights.left_out}
+    return dataclasses.replace(weights, arrays=with_values)
 
 
 def variables_of(folder: str) -> str:

@@ -47,6 +47,14 @@ def describe(path: str) -> Description:
     return model._replace(task_name="embedding", settings=settings)
 
 
+def read_without_arrays(path: str) -> Weights:
+    """The encoder's configuration and vocabulary; the module Transformer may lower-case texts."""
+    transformer, _ = embedding_modules.modules(path)
+    weights = hugging_face.read_without_arrays(transformer)
+    cleaning = embedding_modules.cleaning(transformer, vars(weights))
+    return dataclasses.replace(weights, source=path, **cleaning)
+
+
 def read(path: str) -> Weights:
     """The model in a folder: the encoder, and the settings and arrays of the modules after it."""
     setfit.remark_on_head(path)
@@ -90,13 +98,6 @@ def read(path: str) -> Weights:
         model_class=EMBEDDING,
         task_settings={**weights.task_settings, **task},
     )
-
-
-def read_with_or_without_modules(folder: str) -> Weights:
-    """The model in a folder that is either in this layout, or a plain folder of the transformers library."""
-    if recognizes(folder):
-        return read(folder)
-    return hugging_face.read(folder)
 
 
 def _further_modules(folder: str, width: int) -> tuple[list[dict[str, Any]], dict[str, np.ndarray]]:

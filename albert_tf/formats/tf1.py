@@ -1,5 +1,6 @@
 """TF1 checkpoints in the original's layout: `albert_config.json`, `model.ckpt-best.*`, vocabulary."""
 
+import dataclasses
 import json
 import os
 import re
@@ -39,38 +40,47 @@ def describe(path: str) -> Description:
     return description.of_model(sizes, sizes.get(TF1_OWN_KEY))
 
 
-def read(path: str) -> Weights:
-    """The model of a checkpoint; its configuration and vocabulary are in the same folder."""
+def read_without_arrays(path: str) -> Weights:
+    """The configuration, the settings and the vocabulary beside a checkpoint."""
     prefix = checkpoint_files.prefix_of(path)
     folder = os.path.dirname(prefix)
     config_path = _config_beside(prefix)
-    is_bert = os.path.basename(config_path) == bert.TF1_CONFIG
-
     sizes = files.read_json(config_path)
-    arrays = read_arrays(prefix)
-    if is_bert:
+    if _is_bert(config_path):
         sizes = bert.with_albert_sizes(sizes, config_path)
-        arrays = {bert.from_tf1(name): array for name, array in arrays.items()}
 
     own = sizes.pop(TF1_OWN_KEY, {})
     if not isinstance(own, dict):
-        raise UserError(
-            f"{config_path}: expected an object under {TF1_OWN_KEY}, got {shortened(own)}"
-        )
+        expected = f"expected an object under {TF1_OWN_KEY}"
+        raise UserError(f"{config_path}: {expected}, got {shortened(own)}")
     settings = {name: own[name] for name in _OWN_FIELDS if name in own}
-    if is_bert and _is_named_cased(folder):
+    if _is_bert(config_path) and _is_named_cased(folder):
         settings["do_lower_case"] = False
 
     check_complete(sizes, config_path)
     return Weights(
         prefix,
         AlbertConfig.from_dict(sizes, source=config_path),
-        arrays,
+        {},
         vocabulary=only_vocabulary(folder),
         task_settings=own.get("task", {}),
         rules=TokenizerRules.from_dict(own.get("rules"), config_path),
         **settings,
     )
+
+
+def read(path: str) -> Weights:
+    """The model of a checkpoint; its configuration and vocabulary are in the same folder."""
+    weights = read_without_arrays(path)
+    arrays = read_arrays(weights.source)
+    if _is_bert(_config_beside(weights.source)):
+        arrays = {bert.from_tf1(name): array for name, array in arrays.items()}
+    return dataclasses.replace(weights, arrays=arrays)
+
+
+def _is_bert(config_path: str) -> bool:
+    """Whether a configuration is that of google-research/bert."""
+    return os.path.basename(config_path) == bert.TF1_CONFIG
 
 
 def _config_beside(prefix: str) -> str:

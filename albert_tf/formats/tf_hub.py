@@ -4,6 +4,7 @@ A module is never executed: its variables are read as a checkpoint. Its configur
 folder or among its assets; without one, it must be a released size.
 """
 
+import dataclasses
 import os
 from collections.abc import Mapping
 
@@ -40,6 +41,11 @@ def describe(path: str) -> Description:
     """The length in the configuration that was put into the folder, if there is one."""
     config = _config_in(path)
     return description.of_model(files.read_json(config), None) if config else Description()
+
+
+def read_without_arrays(path: str) -> Weights:
+    """The same without arrays, which are read nevertheless: sizes that no file contains are those of variables."""
+    return dataclasses.replace(read(path), arrays={})
 
 
 def read(path: str) -> Weights:

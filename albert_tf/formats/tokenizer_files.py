@@ -10,7 +10,7 @@ words of more than 100 characters unknown; here they are unknown from 201 charac
 import base64
 import json
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
@@ -18,7 +18,7 @@ from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
 from albert_tf.formats.file_names import TOKENIZER_SETTINGS as SETTINGS
 from albert_tf.text import added_tokens, wordpiece
 from albert_tf.text.character_class import inside_class
-from albert_tf.text.tokenizer import Tokenizer, WordPieceTokenizer
+from albert_tf.text.tokenizer import SentencePieceTokenizer, Tokenizer, WordPieceTokenizer
 
 NEVER = -100.0  # added to the score of a token that must not be chosen
 _OF_SYMBOLS = -0.1  # the score of a user-defined symbol, which must be chosen
@@ -31,32 +31,60 @@ def vocabulary_files(tokenizer: Tokenizer | None, max_length: int | None) -> dic
     """
     if not tokenizer:
         return {}
-    parts = (_wordpiece if isinstance(tokenizer, WordPieceTokenizer) else _unigram)(tokenizer)
-    ids = {name: getattr(tokenizer, f"{name}_id") for name in ("pad", "unk", "cls", "sep", "mask")}
-    special = {f"{name}_token": tokenizer.id_to_token(id) for name, id in ids.items()}
-    settings = {
-        "tokenizer_class": "PreTrainedTokenizerFast" if parts else "AlbertTokenizer",
+    parts = _PARTS[type(tokenizer)](tokenizer)
+    contents = {
+        tokenizer.file_name: tokenizer.content,
+        SETTINGS: _json(_tokenizer_config(tokenizer, max_length, has_json=bool(parts))),
+    }
+    if parts:
+        contents["tokenizer.json"] = _json(
+            {
+                "version": "1.0",
+                "truncation": None,
+                "padding": None,
+                "added_tokens": _added_tokens(tokenizer),
+                "post_processor": _with_special_tokens(tokenizer),
+                **parts,
+            }
+        )
+    return contents
+
+
+def _tokenizer_config(
+    tokenizer: Tokenizer, max_length: int | None, *, has_json: bool
+) -> dict[str, Any]:
+    """The content of `tokenizer_config.json`."""
+    settings: dict[str, Any] = {
+        "tokenizer_class": "PreTrainedTokenizerFast" if has_json else "AlbertTokenizer",
         **_cleaning(tokenizer.cleaning),
-        **({"model_max_length": max_length} if max_length else {}),
-        "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
-        **_rules(tokenizer),
-        "clean_up_tokenization_spaces": False,
-        **special,
+    }
+    if max_length:
+        settings["model_max_length"] = max_length
+    settings["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
+    settings |= _rules(tokenizer)
+    settings["clean_up_tokenization_spaces"] = False
+    settings |= {
+        "pad_token": tokenizer.id_to_token(tokenizer.pad_id),
+        "unk_token": tokenizer.id_to_token(tokenizer.unk_id),
+        "cls_token": tokenizer.id_to_token(tokenizer.cls_id),
+        "sep_token": tokenizer.id_to_token(tokenizer.sep_id),
+        "mask_token": {"__type": "AddedToken", **_added("[MASK]")},
         "bos_token": "[CLS]",
         "eos_token": "[SEP]",
-        "mask_token": {"__type": "AddedToken", **_added("[MASK]")},
     }
-    contents = {tokenizer.file_name: tokenizer.content, SETTINGS: _json(settings)}
-    if parts:
-        added = [{"id": id, **_added(tokenizer.id_to_token(id))} for id in sorted(ids.values())]
-        for token in tokenizer.added_tokens:
-            is_special = token.kind == added_tokens.SPECIAL
-            how = {"normalized": not is_special, "special": is_special}
-            added.append({"id": token.id, **_added(token.text), **how})
-        unused = {"version": "1.0", "truncation": None, "padding": None}
-        around = {"added_tokens": added, "post_processor": _with_special_tokens(tokenizer)}
-        contents["tokenizer.json"] = _json({**unused, **around, **parts})
-    return contents
+    return settings
+
+
+def _added_tokens(tokenizer: Tokenizer) -> list[dict[str, Any]]:
+    """The special tokens, and those that were added to the vocabulary."""
+    added = [
+        {"id": id, **_added(tokenizer.id_to_token(id))} for id in sorted(tokenizer.special_ids())
+    ]
+    for token in tokenizer.added_tokens:
+        is_special = token.kind == added_tokens.SPECIAL
+        how = {"normalized": not is_special, "special": is_special}
+        added.append({"id": token.id, **_added(token.text), **how})
+    return added
 
 
 def files_without_vocabulary(cleaning: Mapping[str, bool]) -> dict[str, bytes]:
@@ -72,7 +100,8 @@ def _cleaning(cleaning: Mapping[str, bool]) -> dict[str, Any]:
 
 def _rules(tokenizer: Tokenizer) -> dict[str, Any]:
     """What the settings say in addition for a model of others."""
-    rules, settings = tokenizer.rules, dict[str, Any]()
+    rules = tokenizer.rules
+    settings: dict[str, Any] = {}
     if rules.truncation_side != "right":
         settings["truncation_side"] = rules.truncation_side
     if not rules.separates_chinese:
@@ -159,6 +188,13 @@ def _scores(proto: ModelProto) -> list[tuple[str, float]]:
     return scores
 
 
+# A kind of vocabulary -> the parts of `tokenizer.json` that depend on it; {} if the library makes its own file.
+_PARTS: Mapping[type[Tokenizer], Callable[[Any], dict[str, Any]]] = {
+    SentencePieceTokenizer: _unigram,
+    WordPieceTokenizer: _wordpiece,
+}
+
+
 def _replace(pattern: str, content: str) -> dict[str, Any]:
     return {"type": "Replace", "pattern": {"Regex": pattern}, "content": content}
 
@@ -170,11 +206,22 @@ def _added(token: str) -> dict[str, Any]:
 
 
 def _with_special_tokens(tokenizer: Tokenizer) -> dict[str, Any]:
+    """What puts [CLS] before a text or a pair of texts A and B, and [SEP] after each text."""
     ids = {"[CLS]": tokenizer.cls_id, "[SEP]": tokenizer.sep_id}
     special = {token: {"id": token, "ids": [id], "tokens": [token]} for token, id in ids.items()}
-    cls, first, end, second, last = (
-        {"SpecialToken" if id in ids else "Sequence": {"id": id, "type_id": type_id}}
-        for id, type_id in (("[CLS]", 0), ("A", 0), ("[SEP]", 0), ("B", 1), ("[SEP]", 1))
-    )
-    templates = {"single": [cls, first, end], "pair": [cls, first, end, second, last]}
-    return {"type": "TemplateProcessing", **templates, "special_tokens": special}
+    single = [
+        {"SpecialToken": {"id": "[CLS]", "type_id": 0}},
+        {"Sequence": {"id": "A", "type_id": 0}},
+        {"SpecialToken": {"id": "[SEP]", "type_id": 0}},
+    ]
+    pair = [
+        *single,
+        {"Sequence": {"id": "B", "type_id": 1}},
+        {"SpecialToken": {"id": "[SEP]", "type_id": 1}},
+    ]
+    return {
+        "type": "TemplateProcessing",
+        "single": single,
+        "pair": pair,
+        "special_tokens": special,
+    }

@@ -14,7 +14,7 @@ from albert_tf.core.errors import UserError, shortened
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.head_names import ARCHITECTURES, PRETRAINING
 from albert_tf.text.rules import TokenizerRules
-from albert_tf.text.tokenizer import Tokenizer
+from albert_tf.text.tokenizer import KINDS, Tokenizer
 
 if TYPE_CHECKING:
     from albert_tf.model.heads import ModelWithHead
@@ -51,6 +51,9 @@ class Weights:
     keep_accents: bool | None = None
     rules: TokenizerRules = TokenizerRules()
     max_length: int | None = None  # of the tokenizer's files, below the number of positions
+    run_settings: Mapping[str, Any] = dataclasses.field(
+        default_factory=dict
+    )  # all of a fine-tuning
 
     @property
     def cleaning(self) -> dict[str, Any]:
@@ -294,11 +297,13 @@ def as_matrix(name: str, array: np.ndarray) -> np.ndarray:
 
 
 def only_vocabulary(folder: str) -> str:
-    """The path of the only SentencePiece model in a folder, or of its WordPiece vocabulary; "" for none or several."""
+    """The path of the only vocabulary in a folder, a SentencePiece model before others; "" for none or several."""
     try:
         names = files.names_in(folder or ".")
     except OSError:
         return ""
-    models = [name for name in names if name.endswith((".model", ".spm"))]
-    models = models or [name for name in names if re.fullmatch(r"vocab.*\.txt", name)]
-    return os.path.join(folder, models[0]) if len(models) == 1 else ""
+    for kind in KINDS:
+        vocabularies = [name for name in names if re.fullmatch(kind.file_names, name)]
+        if vocabularies:
+            return os.path.join(folder, vocabularies[0]) if len(vocabularies) == 1 else ""
+    return ""

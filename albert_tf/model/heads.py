@@ -3,6 +3,9 @@
 Shape legend: `encoder.py`.
 """
 
+from collections.abc import Iterable, Mapping
+
+import numpy as np
 import tensorflow as tf
 import tf_keras
 
@@ -116,6 +119,7 @@ class ModelWithHead(SavableModel):
             config, dtype=self.dtype_policy, recompute_activations=recompute_activations, seed=seed
         )
         self._build_head(Initializers(config, seed + 1))
+        self._untrained = _Untrained({})
         self.built = True
 
     def _build_head(self, initializers: Initializers) -> None:
@@ -130,6 +134,27 @@ class ModelWithHead(SavableModel):
     def named_variables(self) -> dict[str, tf.Variable]:
         """Every variable under its name in the released checkpoints."""
         return {**self.encoder.named_variables(), **prefixed(self._head_layers())}
+
+    def mark_untrained(self, names: Iterable[str]) -> None:
+        """Remembers that variables have no trained values now: released names, of a pooler or a head."""
+        variables = self.named_variables()
+        self._untrained = _Untrained({name: variables[name].numpy() for name in names})
+
+    def untrained_variables(self) -> set[str]:
+        """The released names of the marked variables that no training has changed since, with their layer."""
+        variables = self.named_variables()
+        initial = self._untrained.values
+        changed = [name for name in initial if not np.array_equal(variables[name], initial[name])]
+        # "cls/predictions/output_bias" -> "cls/predictions": what is trained, is trained as a whole.
+        trained = tuple("/".join(name.split("/")[:2]) for name in changed)
+        return {name for name in initial if not name.startswith(trained)}
+
+
+class _Untrained:
+    """Initial values of variables; an object, because Keras would make a part of the model of a dictionary."""
+
+    def __init__(self, values: Mapping[str, np.ndarray]):
+        self.values = values
 
 
 class AlbertForPreTraining(ModelWithHead):

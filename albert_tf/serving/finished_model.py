@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from albert_tf.core.errors import UserError, shortened
-from albert_tf.formats import layouts
 from albert_tf.formats.weights import Weights
 from albert_tf.tasks import registry
 from albert_tf.tasks.definition import DEFINED_IN, TaskDefinition
@@ -32,16 +31,16 @@ def predictor_class_of(weights: Weights) -> type[Predictor]:
 
 def recorded_settings(weights: Weights) -> Mapping[str, Any]:
     """The settings of the task for which a model was fine-tuned; for a run's checkpoint, from the run's config.json."""
-    description = layouts.describe(weights.source)
-    if not weights.task_settings and description.task_name:
-        settings = definition_of(weights).settings.of_model(description.settings)
+    definition = definition_of(weights)
+    if weights.run_settings:
+        settings = definition.settings.of_model(weights.run_settings)
         of_text = TextSettings.names()
         return {name: value for name, value in settings.items() if name not in of_text}
 
     # `task_settings_of` checks the length: training wants longer sequences than other uses.
-    checked = {name: weights.task_settings[name] for name in weights.task_settings}
+    checked = dict(weights.task_settings)
     checked.pop("max_seq_length", None)
-    definition_of(weights).settings.check_recorded(checked, weights.source)
+    definition.settings.check_recorded(checked, weights.source)
     return weights.task_settings
 
 

@@ -18,7 +18,8 @@ from albert_tf.model.config import AlbertConfig
 from albert_tf.serving.parts import TOKENS
 from albert_tf.tasks.predictor import Arrays, Compute, Features
 
-MODEL, MASKED_LM = "model.onnx", "masked_lm.onnx"
+MODEL = "model.onnx"
+MASKED_LM = "masked_lm.onnx"
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")  # `TOKENS` as transformers names them
 # Our names of the outputs in `MODEL` for a pretrained model.
 PRETRAINED_OUTPUTS = {

@@ -23,8 +23,10 @@ Signatures = dict[str, Callable]
 
 # Their texts are prepared in Python (`load_predictor`), as are their answers.
 _OF_IDS = (
-    *(heads.AlbertForSpan, heads.AlbertForSpanOrNone),
-    *(heads.AlbertForTokenClassification, heads.AlbertForMultipleChoice),
+    heads.AlbertForSpan,
+    heads.AlbertForSpanOrNone,
+    heads.AlbertForTokenClassification,
+    heads.AlbertForMultipleChoice,
 )
 
 

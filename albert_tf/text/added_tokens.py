@@ -4,10 +4,11 @@ A vocabulary contains them among or after its own tokens: in WordPiece as lines 
 SentencePiece model as user-defined pieces whose score is the kind. A text must write a special token exactly so; a
 plain one is found in either case if the vocabulary is lower-cased. [CLS] and the like are never found in a text.
 
-    of_vocabulary       the added tokens that a vocabulary contains
-    pattern_of          finds them in a text
-    with_added_tokens   a vocabulary with those that the files in its folder add to it
-    content_of_json     the vocabulary in a `tokenizer.json`
+    kinds_in_...      the added tokens that a vocabulary contains
+    pattern_of        finds them in a text
+    in_folder         those that the files in a folder add to a vocabulary
+    marked_...        a vocabulary with them
+    content_of_json   the vocabulary in a `tokenizer.json`
 
 Source: transformers, `AddedToken` and `AddedVocabulary`; the files `added_tokens.json`, `tokenizer_config.json` and
 `tokenizer.json`.
@@ -51,14 +52,8 @@ class AddedToken(NamedTuple):
 # --- A vocabulary -> its added tokens ---
 
 
-def of_vocabulary(content: bytes, token_to_id: Callable[[str], int]) -> list[AddedToken]:
-    """The added tokens in the content of a vocabulary that are found in texts; none of them is HIDDEN."""
-    is_wordpiece = wordpiece.is_wordpiece(content)
-    kinds = _kinds_in_wordpiece(content) if is_wordpiece else _kinds_in_sentencepiece(content)
-    return [AddedToken(text, token_to_id(text), kind) for text, kind in kinds.items()]
-
-
-def _kinds_in_wordpiece(content: bytes) -> dict[str, int]:
+def kinds_in_wordpiece(content: bytes) -> dict[str, int]:
+    """The kinds of the added tokens in a vocab.txt that are found in texts, by the tokens."""
     if wordpiece.PLAIN_MARK.encode() not in content:  # with which the other mark begins
         return {}
     kinds = {}
@@ -70,7 +65,8 @@ def _kinds_in_wordpiece(content: bytes) -> dict[str, int]:
     return kinds
 
 
-def _kinds_in_sentencepiece(content: bytes) -> dict[str, int]:
+def kinds_in_sentencepiece(content: bytes) -> dict[str, int]:
+    """The same of a SentencePiece model."""
     kinds = {}
     for piece in ModelProto.FromString(content).pieces:
         if piece.type == piece.USER_DEFINED and piece.score in (PLAIN, SPECIAL):
@@ -114,8 +110,8 @@ def _same_in_lower_case(char: str) -> str:
 # --- A vocabulary and the files in its folder -> a vocabulary ---
 
 
-def with_added_tokens(content: bytes, folder: str, vocabulary: Sequence[str]) -> bytes:
-    """The content of a vocabulary, given also as its tokens, with those that the files in its folder add to it.
+def in_folder(folder: str, vocabulary: Sequence[str]) -> tuple[dict[str, int], list[AddedToken]]:
+    """What the files in a folder add to a vocabulary: kinds of some of its tokens, and new tokens by their ids.
 
     Raises:
       UserError: the ids of the added tokens are neither those of the vocabulary nor follow them.
@@ -123,7 +119,7 @@ def with_added_tokens(content: bytes, folder: str, vocabulary: Sequence[str]) ->
     tokens = _tokens_in_folder(folder, vocabulary)
     first_new_id = len(vocabulary)
 
-    kinds_of_old = {
+    kinds = {
         token.text: token.kind
         for token in tokens
         if token.id < first_new_id and token.kind != HIDDEN
@@ -135,14 +131,7 @@ def with_added_tokens(content: bytes, folder: str, vocabulary: Sequence[str]) ->
     if new_ids != list(range(first_new_id, first_new_id + len(new_ids))):
         expected = f"expected {first_new_id:,} first"
         raise UserError(f"{folder}: added tokens have the ids {new_ids}, {expected}")
-
-    if not kinds_of_old and not new_tokens:
-        return content
-    if not wordpiece.is_wordpiece(content):
-        return _marked_sentencepiece(content, kinds_of_old, new_tokens)
-    if any("\n" in token.text for token in new_tokens):
-        raise UserError(f"{folder}: an added token has a line break, which a vocab.txt cannot have")
-    return _marked_wordpiece(content, kinds_of_old, new_tokens)
+    return kinds, new_tokens
 
 
 def _tokens_in_folder(folder: str, vocabulary: Sequence[str]) -> list[AddedToken]:
@@ -169,10 +158,12 @@ def _tokens_in_folder(folder: str, vocabulary: Sequence[str]) -> list[AddedToken
     return list(tokens.values())
 
 
-def _marked_wordpiece(
-    content: bytes, kinds_of_old: Mapping[str, int], new_tokens: Iterable[AddedToken]
+def marked_wordpiece(
+    content: bytes, kinds_of_old: Mapping[str, int], new_tokens: Sequence[AddedToken], source: str
 ) -> bytes:
     """A vocab.txt with the kinds of some of its tokens at the ends of their lines, and with further tokens."""
+    if any("\n" in token.text for token in new_tokens):
+        raise UserError(f"{source}: an added token has a line break, which a vocab.txt cannot have")
     lines = []
     for line in content.decode("utf-8-sig").removesuffix("\n").split("\n"):
         text = wordpiece.token_of_line(line)
@@ -186,8 +177,8 @@ def _line(text: str, kind: int) -> str:
     return f"{text}{_MARKS[kind]}\n"
 
 
-def _marked_sentencepiece(
-    content: bytes, kinds_of_old: Mapping[str, int], new_tokens: Iterable[AddedToken]
+def marked_sentencepiece(
+    content: bytes, kinds_of_old: Mapping[str, int], new_tokens: Sequence[AddedToken]
 ) -> bytes:
     """A SentencePiece model with the kinds of some of its pieces as their scores, and with further pieces."""
     model = ModelProto.FromString(content)

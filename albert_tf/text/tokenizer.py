@@ -11,11 +11,10 @@ import functools
 import hashlib
 import itertools
 import os
-import pkgutil
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, ClassVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import sentencepiece
@@ -107,6 +106,14 @@ def is_word_start(token: str) -> bool:
     return token.startswith((MARKER, "<")) or token in _PUNCTUATION or not continues_word
 
 
+class ModelFolders(Protocol):
+    """Reads and writes the vocabularies of models: `formats/model_tokenizer.py`, whose package is above this one."""
+
+    def load_tokenizer(self, path: AnyPath, do_lower_case: bool | None) -> "Tokenizer": ...
+
+    def vocabulary_files(self, tokenizer: "Tokenizer", max_length: int | None) -> dict: ...
+
+
 class Tokenizer(abc.ABC):
     """A vocabulary of either kind, as every program uses it: text -> token ids, and back.
 
@@ -127,6 +134,16 @@ class Tokenizer(abc.ABC):
     """
 
     file_name: ClassVar[str]
+    # Names of such files in the folder of any model, a regular expression.
+    file_names: ClassVar[str]
+    # Whether the files of transformers say how text is cleaned and split, as they do for BERT; otherwise the vocabulary
+    # or this class knows it.
+    is_described_by_transformers: ClassVar[bool] = False
+    _needs_special_tokens: ClassVar[str]
+    model_folders: ClassVar[ModelFolders | None] = (
+        None  # set by that module, which albert_tf.Tokenizer loads
+    )
+
     vocab_size: int
     pad_id: int
     unk_id: int
@@ -151,13 +168,77 @@ class Tokenizer(abc.ABC):
         self.rules = rules or TokenizerRules()
         self.sha256 = hashlib.sha256(content).hexdigest()
         self._load(source)
-        self.added_tokens = added_tokens.of_vocabulary(content, self.token_to_id)
+        self.added_tokens = [
+            AddedToken(text, self.token_to_id(text), kind)
+            for text, kind in self.kinds_of_added_tokens(content).items()
+        ]
         self.found_special_tokens = self.special_tokens() if self.rules.finds_special_tokens else []
         self._find_added_tokens()
+
+    # --- What a kind of vocabulary defines; `KINDS` lists the kinds ---
+
+    @staticmethod
+    @abc.abstractmethod
+    def recognizes(content: bytes) -> bool:
+        """Whether the content of a file is a vocabulary of this kind."""
+
+    @staticmethod
+    def content_of_json(values: Mapping[str, Any], source: str) -> bytes:
+        """The vocabulary in a `tokenizer.json` as the content of a file; b"" if it is of another kind."""
+        del values, source
+        return b""
+
+    @staticmethod
+    def cleaning_of_json(values: Mapping[str, Any]) -> dict[str, Any]:
+        """How such a `tokenizer.json` cleans text, under the names of `tokenizer_config.json`."""
+        del values
+        return {}
+
+    @staticmethod
+    @abc.abstractmethod
+    def kinds_of_added_tokens(content: bytes) -> dict[str, int]:
+        """The kinds (`added_tokens`) of the tokens of a vocabulary that are found in texts, by the tokens."""
+
+    @staticmethod
+    @abc.abstractmethod
+    def with_tokens(
+        content: bytes, kinds: Mapping[str, int], new_tokens: Sequence[AddedToken], source: str
+    ) -> bytes:
+        """A vocabulary in which some tokens have these kinds, and with new tokens after its own."""
 
     @abc.abstractmethod
     def _load(self, source: str) -> None:
         """Reads `content`."""
+
+    @abc.abstractmethod
+    def _encode_part(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """The ids and spans of a text without added tokens."""
+
+    @abc.abstractmethod
+    def id_to_token(self, id: int) -> str:
+        """The token of an id, with its marker."""
+
+    @abc.abstractmethod
+    def token_to_id(self, token: str) -> int:
+        """The id of a token, `unk_id` if the vocabulary does not have it."""
+
+    @abc.abstractmethod
+    def clean(self, text: str) -> str:
+        """Cleans a text, before its tokens are looked up in the vocabulary or it is joined with other texts."""
+
+    @abc.abstractmethod
+    def _encode_cleaned(self, texts: list[str]) -> list[list[int]]:
+        """The ids of cleaned texts."""
+
+    @abc.abstractmethod
+    def _decode(self, ids: list[int]) -> str:
+        """The text of ids."""
+
+    @abc.abstractmethod
+    def _is_word_start(self, token: str, rule: str) -> bool:
+        """Whether a token starts a word."""
+
+    # --- What all kinds have ---
 
     def _find_added_tokens(self) -> None:
         """Prepares what finds the added tokens in a text, and the special tokens that the rules find there, too."""
@@ -203,20 +284,18 @@ class Tokenizer(abc.ABC):
     @staticmethod
     def from_bytes(content: bytes, **options: Any) -> "Tokenizer":
         """The tokenizer of a vocabulary of either kind; arguments and errors are those of `Tokenizer`."""
-        if content.startswith(b"{"):  # a tokenizer.json
-            source = options.get("source", "")
-            values = parse_json(content, source)
-            content = added_tokens.content_of_json(values, source)
-            if content and options.get("rules") is None:
-                added_tokens.check_separates_chinese(values, source)
-        kind = WordPieceTokenizer if wordpiece.is_wordpiece(content) else SentencePieceTokenizer
-        return kind(content, **options)
+        if content.startswith(b"{"):
+            content = _content_of_json(content, options)
+        for kind in KINDS:
+            if kind.recognizes(content):
+                return kind(content, **options)
+        raise UserError(f"{options.get('source', 'vocabulary')}: is no vocabulary of a known kind")
 
     @classmethod
     def from_pretrained(cls, path: AnyPath, *, do_lower_case: bool | None = None) -> "Tokenizer":
         """The vocabulary of a model, with the case that the model was trained with.
 
-        The model is also read and checked, as by `load_pretrained`.
+        The weights of the model are not read.
 
         Args:
           path: the model, in any layout that `load_pretrained` takes.
@@ -225,14 +304,12 @@ class Tokenizer(abc.ABC):
         Raises:
           UserError: there is no such model, no vocabulary came with it, or the vocabulary is not the model's.
         """
-        # Imported by name, because the packages that read models build on this one.
-        load = pkgutil.resolve_name("albert_tf.formats.model_tokenizer:load_tokenizer")
-        return load(path, do_lower_case)
+        return _model_folders().load_tokenizer(path, do_lower_case)
 
     def save_pretrained(self, folder: AnyPath) -> None:
         """Writes the vocabulary and the files with which transformers tokenizes, as `save_pretrained` of a model."""
-        files_of = pkgutil.resolve_name("albert_tf.formats.tokenizer_files:vocabulary_files")
-        write_files(str(folder), files_of(self, self.max_length))
+        contents = _model_folders().vocabulary_files(self, self.max_length)
+        write_files(str(folder), contents)
 
     @classmethod
     def from_file(
@@ -256,16 +333,19 @@ class Tokenizer(abc.ABC):
           UserError: the file cannot be read, is not a vocabulary, or lacks a special token.
         """
         path = str(path)
-        options = {
+        options: dict[str, Any] = {
             "do_lower_case": do_lower_case,
             "keep_accents": keep_accents,
             "rules": rules,
             "source": path,
         }
         tokenizer = cls.from_bytes(read_bytes(path), **options)
-        content, folder = tokenizer.content, os.path.dirname(path)
-        content = added_tokens.with_added_tokens(content, folder, tokenizer.vocabulary())
-        return tokenizer if content == tokenizer.content else cls.from_bytes(content, **options)
+        folder = os.path.dirname(path)
+        kinds, new_tokens = added_tokens.in_folder(folder, tokenizer.vocabulary())
+        if not kinds and not new_tokens:
+            return tokenizer
+        content = tokenizer.with_tokens(tokenizer.content, kinds, new_tokens, folder)
+        return type(tokenizer)(content, **options)
 
     def __call__(
         self,
@@ -373,10 +453,6 @@ class Tokenizer(abc.ABC):
             ids, spans = self._encode_part(text)
         return ids, visible_token_spans(text, spans)
 
-    @abc.abstractmethod
-    def _encode_part(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-        """The ids and spans of a text without added tokens."""
-
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids, without padding, [CLS], [SEP] and [MASK]; an unknown token is "⁇", in WordPiece [UNK]."""
         skipped = {self.pad_id, self.cls_id, self.sep_id, self.mask_id}
@@ -409,30 +485,6 @@ class Tokenizer(abc.ABC):
         """The id of a token's text within a word, for text after a mask; -1 for a token without text."""
         return id
 
-    @abc.abstractmethod
-    def id_to_token(self, id: int) -> str:
-        """The token of an id, with its marker."""
-
-    @abc.abstractmethod
-    def token_to_id(self, token: str) -> int:
-        """The id of a token, `unk_id` if the vocabulary does not have it."""
-
-    @abc.abstractmethod
-    def clean(self, text: str) -> str:
-        """Cleans a text, before its tokens are looked up in the vocabulary or it is joined with other texts."""
-
-    @abc.abstractmethod
-    def _encode_cleaned(self, texts: list[str]) -> list[list[int]]:
-        """The ids of cleaned texts."""
-
-    @abc.abstractmethod
-    def _decode(self, ids: list[int]) -> str:
-        """The text of ids."""
-
-    @abc.abstractmethod
-    def _is_word_start(self, token: str, rule: str) -> bool:
-        """Whether a token starts a word."""
-
     def _find_special_ids(self, padding: str, source: str) -> None:
         tokens = (padding, "[CLS]", "[SEP]", "[MASK]")
         ids = {token: self.token_to_id(token) for token in tokens}
@@ -440,7 +492,12 @@ class Tokenizer(abc.ABC):
             raise UserError(f"{source}: has no token {missing[0]}; {self._needs_special_tokens}")
         self.pad_id, self.cls_id, self.sep_id, self.mask_id = ids.values()
 
-    _needs_special_tokens: ClassVar[str]
+
+def _model_folders() -> ModelFolders:
+    """What reads and writes the folders of models."""
+    if not Tokenizer.model_folders:
+        raise RuntimeError("nothing reads models yet: from albert_tf import Tokenizer")
+    return Tokenizer.model_folders
 
 
 class SentencePieceTokenizer(Tokenizer):
@@ -452,7 +509,24 @@ class SentencePieceTokenizer(Tokenizer):
     """
 
     file_name = "spiece.model"
+    file_names = r".*\.(model|spm)"
     _needs_special_tokens = "train it with <pad>, [CLS], [SEP] and [MASK]"
+
+    @staticmethod
+    def recognizes(content: bytes) -> bool:
+        """True for all but lines of tokens; whether the content is damaged shows when it is loaded."""
+        return not wordpiece.is_wordpiece(content)
+
+    @staticmethod
+    def kinds_of_added_tokens(content: bytes) -> dict[str, int]:
+        return added_tokens.kinds_in_sentencepiece(content)
+
+    @staticmethod
+    def with_tokens(
+        content: bytes, kinds: Mapping[str, int], new_tokens: Sequence[AddedToken], source: str
+    ) -> bytes:
+        del source  # nothing can be wrong
+        return added_tokens.marked_sentencepiece(content, kinds, new_tokens)
 
     def _load(self, source: str) -> None:
         self._processor = _load_processor(self.content, source)
@@ -633,7 +707,36 @@ class WordPieceTokenizer(Tokenizer):
     """The vocab.txt of a BERT or of a Chinese ALBERT, with the words of the original's `BasicTokenizer`."""
 
     file_name = "vocab.txt"
+    file_names = r"vocab.*\.txt"
+    is_described_by_transformers = True
     _needs_special_tokens = "a WordPiece vocabulary needs [PAD], [UNK], [CLS], [SEP] and [MASK]"
+
+    @staticmethod
+    def recognizes(content: bytes) -> bool:
+        return wordpiece.is_wordpiece(content)
+
+    @staticmethod
+    def content_of_json(values: Mapping[str, Any], source: str) -> bytes:
+        return added_tokens.content_of_json(values, source)
+
+    @staticmethod
+    def cleaning_of_json(values: Mapping[str, Any]) -> dict[str, Any]:
+        normalizer = values["normalizer"]
+        return {
+            "do_lower_case": normalizer.get("lowercase"),
+            "strip_accents": normalizer.get("strip_accents"),
+            "tokenize_chinese_chars": normalizer.get("handle_chinese_chars"),
+        }
+
+    @staticmethod
+    def kinds_of_added_tokens(content: bytes) -> dict[str, int]:
+        return added_tokens.kinds_in_wordpiece(content)
+
+    @staticmethod
+    def with_tokens(
+        content: bytes, kinds: Mapping[str, int], new_tokens: Sequence[AddedToken], source: str
+    ) -> bytes:
+        return added_tokens.marked_wordpiece(content, kinds, new_tokens, source)
 
     def _load(self, source: str) -> None:
         self._tokens = wordpiece.read_tokens(self.content, source)
@@ -697,3 +800,21 @@ class WordPieceTokenizer(Tokenizer):
 
     def _is_word_start(self, token: str, rule: str) -> bool:
         return not token.startswith(wordpiece.CONTINUES_WORD)
+
+
+# A folder's vocabulary is looked for in this order.
+KINDS: tuple[type[Tokenizer], ...] = (SentencePieceTokenizer, WordPieceTokenizer)
+
+
+def _content_of_json(content: bytes, options: Mapping[str, Any]) -> bytes:
+    """The vocabulary in the content of a `tokenizer.json`; b"" if it is of no known kind."""
+    source = options.get("source", "")
+    values = parse_json(content, source)
+    for kind in KINDS:
+        vocabulary = kind.content_of_json(values, source)
+        if vocabulary:
+            # The rules of a model's folder say how Chinese is split; without them, it must be as usual.
+            if options.get("rules") is None:
+                added_tokens.check_separates_chinese(values, source)
+            return vocabulary
+    return b""

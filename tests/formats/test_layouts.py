@@ -1,12 +1,15 @@
 """Every layout by one loop: which is recognized, what is said about paths of none, and what needs TensorFlow."""
 
 import json
+import shutil
 
 import pytest
 
-from albert_tf import UserError
-from albert_tf.formats import layouts
+from albert_tf import Tokenizer, UserError
+from albert_tf.formats import layouts, tokenizer_files
 from albert_tf.model import head_names, heads
+from albert_tf.serving.in_graph import graph_tokenizer
+from albert_tf.text.tokenizer import KINDS
 from tests.helpers import ROOT, run_script, write_files
 
 MODEL = ROOT / "tests" / "recorded_outputs" / "pretraining"
@@ -67,6 +70,22 @@ print(weights.model_class, len(weights.arrays) > 20, length == weights.config.ma
 """
     done = run_script("-c", program, **no_tensorflow)
     assert done.stdout.split() == ["AlbertForPreTraining", "True", "True"], done.stderr
+
+
+def test_a_tokenizer_is_read_without_the_weights_of_its_model(tiny_pretrained, tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(tiny_pretrained, folder)
+    (folder / "model.safetensors").write_text("damaged")
+    tokenizer = Tokenizer.from_pretrained(folder)
+    assert tokenizer.vocabulary() == Tokenizer.from_pretrained(tiny_pretrained).vocabulary()
+    assert tokenizer.max_length == 64
+    (folder / "config.json").write_text("{}")
+    with pytest.raises(UserError, match="missing; copy the file again"):
+        Tokenizer.from_pretrained(folder)
+
+
+def test_every_kind_of_vocabulary_has_files_and_operations():
+    assert set(KINDS) == set(tokenizer_files._PARTS) == set(graph_tokenizer._MODULES)
 
 
 def test_the_names_of_heads_are_those_of_the_classes():

@@ -10,11 +10,16 @@ import pytest
 import safetensors.numpy
 import tensorflow as tf
 
-from albert_tf import AlbertForPreTraining, UserError, load_pretrained, save_pretrained
+from albert_tf import (
+    AlbertForPreTraining,
+    UserError,
+    load_predictor,
+    load_pretrained,
+    save_pretrained,
+)
 from albert_tf.formats import pretrained
 from albert_tf.formats.weights import POOLER, encoder_shapes
 from albert_tf.model import heads
-from albert_tf.text.tokenizer import Tokenizer
 from tests.helpers import BATCH, TINY, error_of, random_features
 
 CONFIGS = [
@@ -180,7 +185,7 @@ def test_a_pointer_of_git_lfs_in_a_model_is_named(tmp_path, tiny_pretrained, nam
     if name == "pytorch_model.bin":
         (folder / "model.safetensors").unlink()
     (folder / name).write_text(LFS_POINTER)
-    line = error_of(Tokenizer.from_pretrained, folder)
+    line = error_of(load_predictor, folder)
     assert (
         line.startswith(f"{folder / name}: is only a pointer of Git LFS") and "git lfs pull" in line
     )
@@ -198,5 +203,5 @@ def test_a_device_or_pipe_in_place_of_a_models_file_is_not_read(
         os.mkfifo(folder / name)  # nobody writes to it: reading would not end
     else:
         (folder / name).symlink_to("/dev/null")
-    line = error_of(Tokenizer.from_pretrained, folder)
+    line = error_of(load_predictor, folder)
     assert line.startswith(f"{folder / name}: expected a regular file, found a {kind}")

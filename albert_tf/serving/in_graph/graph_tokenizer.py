@@ -2,7 +2,8 @@
 
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import tensorflow as tf
 
@@ -25,10 +26,10 @@ def graph_tokenizer(tokenizer: Tokenizer) -> tf.Module:
     if tokenizer.added_tokens:
         example = tokenizer.added_tokens[0].text
         raise UserError(f"a graph cannot find added tokens such as {example}")
-    if isinstance(tokenizer, WordPieceTokenizer):
-        module = graph_wordpiece(tokenizer)
-    else:
-        module = _graph_sentencepiece(tokenizer)
+    make_module = _MODULES.get(type(tokenizer))
+    if not make_module:
+        raise UserError(f"a graph cannot tokenize with a vocabulary like {tokenizer.file_name}")
+    module = make_module(tokenizer)
     if tokenizer.rules.finds_special_tokens:
         module.encode = _finding_special_tokens(module.encode, tokenizer)
     return module
@@ -58,8 +59,7 @@ def _finding_special_tokens(encode: Callable, tokenizer: Tokenizer) -> Callable:
     return encode_parts
 
 
-def _graph_sentencepiece(tokenizer: Tokenizer) -> tf.Module:
-    assert isinstance(tokenizer, SentencePieceTokenizer)
+def _graph_sentencepiece(tokenizer: SentencePieceTokenizer) -> tf.Module:
     import tensorflow_text as tf_text  # imported here, because models that take ids do not need it
 
     if tokenizer.unknown_may_end_in_comma:
@@ -77,6 +77,13 @@ def _graph_sentencepiece(tokenizer: Tokenizer) -> tf.Module:
 
     module.encode = encode
     return module
+
+
+# A kind of vocabulary -> what makes the module.
+_MODULES: Mapping[type[Tokenizer], Callable[[Any], tf.Module]] = {
+    SentencePieceTokenizer: _graph_sentencepiece,
+    WordPieceTokenizer: graph_wordpiece,
+}
 
 
 def clean(texts: tf.Tensor, do_lower_case: bool, keep_accents: bool = False) -> tf.Tensor:
