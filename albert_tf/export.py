@@ -19,7 +19,7 @@ from albert_tf.core.settings import LARGEST_INT64, setting
 from albert_tf.formats import layouts
 from albert_tf.formats.model_tokenizer import tokenizer_of
 from albert_tf.serving.exports import EXPORTS, quantizations
-from albert_tf.serving.exports.form import Form, Order
+from albert_tf.serving.exports.form import BLOCK_SIZE, INT4, Form, Order
 from albert_tf.serving.settings import ModelUseSettings
 
 
@@ -48,11 +48,17 @@ class ExportSettings(ModelUseSettings):
     )
     quantization: str = setting(
         "none",
-        "Weights of a TFLite or ONNX file: none is float32; int8 also rounds activations to 8 bits before each product;"
-        " int8_weights computes in float32 (ONNX only).",
+        "Weights of a TFLite or ONNX file, or a page: none is float32; int8 also rounds activations to 8 bits before each"
+        " product. Not for TFLite: int8_rows rounds those of each token separately, int8_weights none; int4 has half a byte for"
+        " each weight.",
         choices=quantizations(),
     )
-
+    block_size: int = setting(
+        BLOCK_SIZE,
+        "Weights of int4 that share a scale, a power of two: smaller blocks are more exact and make a larger file.",
+        minimum=16,
+        maximum=256,
+    )
     web_engine: str = setting(
         "",
         "For a page: onnxruntime-web, the folder or .tgz of npm; by default, where npm puts it in the current folder.",
@@ -71,6 +77,10 @@ class ExportSettings(ModelUseSettings):
         if self.quantization not in form.quantizations:
             expected = f"expected one of {', '.join(form.quantizations)}"
             self.refuse("quantization", f"={self.quantization}: for {self.format} {expected}")
+        if self.quantization != INT4 and self.block_size != BLOCK_SIZE:
+            self.refuse("block_size", f"={self.block_size}: only --quantization={INT4} has blocks")
+        if self.block_size.bit_count() != 1:
+            self.refuse("block_size", f"={self.block_size}: expected 16, 32, 64, 128 or 256")
         package = form.missing_package()
         if package:
             needed = f"needs the package {package}: pip install {' '.join(form.packages)}"
@@ -150,6 +160,7 @@ def _export(settings: ExportSettings) -> str:
         missing=report.initialized,
         tokenizer=tokenizer,
         quantization=settings.quantization,
+        block_size=settings.block_size,
         dtype=settings.dtype,
         name=os.path.basename(os.path.abspath(settings.model)),
         web_engine=settings.web_engine,

@@ -4,37 +4,35 @@ The graphs mirror `model/encoder.py` and `model/heads.py`, and use their shape l
 no converter is used.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
-import numpy as np
-import onnx
-import tensorflow as tf
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto
 
 from albert_tf.core.errors import UserError
 from albert_tf.model import encoder as layers
 from albert_tf.model import heads, plain_ops
-from albert_tf.model.activations import ACTIVATIONS
-from albert_tf.model.heads import ModelWithHead, ScoreHead
+from albert_tf.model.heads import ModelWithHead
 from albert_tf.model.pooling import parts_of
 from albert_tf.model.vector_modules import DENSE, NORMALIZE
-from albert_tf.serving import onnx_embedding, quantization
+from albert_tf.serving import onnx_embedding, onnx_quantized
+from albert_tf.serving.exports.form import BLOCK_SIZE
+from albert_tf.serving.onnx_graph import Graph
 from albert_tf.serving.onnx_model import INPUTS, MASKED_LM, MODEL
 from albert_tf.serving.parts import parts_without
 
-OPSET, IR_VERSION = 20, 9  # the first opset with Gelu, and the version of the format from its time
-_IN_BYTES = ("kernel", "word_embeddings")  # names of the weights that can be stored as bytes
-
 
 def convert(
-    model: ModelWithHead, missing: Collection[str] = (), quantization: str = "none"
+    model: ModelWithHead,
+    missing: Collection[str] = (),
+    quantization: str = "none",
+    block_size: int = BLOCK_SIZE,
 ) -> dict[str, bytes]:
     """The contents of a model's ONNX files by name.
 
     Args:
       missing: released names of variables without trained values; outputs that need them are left out.
-      quantization: "none"; "int8_weights" for weights of one byte, which an engine converts to float32 when it loads
-        the file; or "int8" for products of bytes in the encoder, and other weights as in int8_weights.
+      quantization: a key of `onnx_quantized.GRAPHS`, where each is explained.
+      block_size: the number of weights that share a scale in "int4".
 
     Returns:
       `model.onnx` maps `INPUTS`, int64 [B, L] (multiple choice: [B, C, L]), and for an `AlbertForSpanOrNone` also
@@ -43,154 +41,15 @@ def convert(
       L, V] for every position.
     """
     parts = parts_without(missing)
-    contents = {MODEL: _model_file(_Graph(model, quantization), model, parts)}
+    make_graph = onnx_quantized.GRAPHS[quantization]
+    contents = {MODEL: _model_file(make_graph(model, block_size), model, parts)}
     if isinstance(model, heads.AlbertForPreTraining) and "mlm" in parts:
-        contents[MASKED_LM] = _masked_lm_file(_Graph(model, quantization), model)
+        contents[MASKED_LM] = _masked_lm_file(make_graph(model, block_size), model)
     return contents
 
 
-class _Graph:
-    """Nodes, weights and outputs of a graph that is being built; values are identified by name."""
-
-    def __init__(self, model: ModelWithHead, quantization: str):
-        self.config = model.config
-        self._quantization = quantization
-        self._floats: dict[str, str] = {}  # weight stored in bytes -> its value in float32
-        self._rounded: dict[str, list[str]] = {}  # value -> its bytes, their scale and zero point
-        self._names = {variable.ref(): name for name, variable in model.named_variables().items()}
-        self._nodes: list[onnx.NodeProto] = []
-        self._constants: dict[str, onnx.TensorProto] = {}
-        self._outputs: list[onnx.ValueInfoProto] = []
-        self._renamed: dict[str, str] = {}  # values that are outputs
-
-    def op(self, operation: str, *inputs: str, **attributes) -> str:
-        """The output of a new node."""
-        name = f"{operation}_{len(self._nodes)}"
-        self._nodes.append(helper.make_node(operation, inputs, [name], name=name, **attributes))
-        return name
-
-    def several(self, number: int, operation: str, *inputs: str, **attributes) -> list[str]:
-        """The outputs of a new node that has several."""
-        name = f"{operation}_{len(self._nodes)}"
-        outputs = [f"{name}_{index}" for index in range(number)]
-        self._nodes.append(helper.make_node(operation, inputs, outputs, name=name, **attributes))
-        return outputs
-
-    def weight(self, variable: tf.Variable) -> str:
-        """The name of a variable's value, float32; the variable is stored at its first use only."""
-        name = self._names[variable.ref()]
-        if self._quantization == "none" or not name.endswith(_IN_BYTES):
-            return self._constant(name, variable.numpy())
-        if name not in self._floats:
-            as_float = self.op("Cast", self._in_bytes(variable), to=TensorProto.FLOAT)
-            self._floats[name] = self.op("Mul", as_float, f"{name}_scale")
-        return self._floats[name]
-
-    def _in_bytes(self, variable: tf.Variable) -> str:
-        """The released name of a weight stored as int8; its scales have the name with "_scale"."""
-        name = self._names[variable.ref()]
-        if name not in self._constants:
-            is_kernel = name.endswith("kernel")
-            make = quantization.of_columns if is_kernel else quantization.of_rows
-            for suffix, array in zip(("", "_scale"), make(variable.numpy()), strict=True):
-                self._constant(name + suffix, array)
-        return name
-
-    def rows(self, table: tf.Variable, ids: str) -> str:
-        """Rows of a table, float32."""
-        if self._quantization == "none":
-            return self.op("Gather", self.weight(table), ids)
-        name = self._in_bytes(table)
-        taken = self.op("Cast", self.op("Gather", name, ids), to=TensorProto.FLOAT)
-        return self.op("Mul", taken, self.op("Gather", f"{name}_scale", ids))
-
-    def product(self, value: str, kernel: tf.Variable) -> str:
-        """[..., I] x [I, O] -> [..., O]; in the encoder, of bytes with int8."""
-        name = self._names[kernel.ref()]
-        if self._quantization != "int8" or not name.startswith("bert/encoder/"):
-            return self.op("MatMul", value, self.weight(kernel))
-        if value not in self._rounded:
-            self._rounded[value] = self.several(3, "DynamicQuantizeLinear", value)
-        in_bytes, scale, zero = self._rounded[value]
-        sums = self.op("MatMulInteger", in_bytes, self._in_bytes(kernel), zero)
-        scales = self.op("Mul", scale, f"{name}_scale")
-        return self.op("Mul", self.op("Cast", sums, to=TensorProto.FLOAT), scales)
-
-    def number(self, value: float) -> str:
-        """A constant, float32."""
-        return self._constant(f"number_{value:g}", np.array(value, np.float32))
-
-    def integers(self, *values: int) -> str:
-        """A constant vector, int64."""
-        return self._constant("integers_" + "_".join(map(str, values)), np.array(values, np.int64))
-
-    def _constant(self, name: str, array: np.ndarray) -> str:
-        if name not in self._constants:
-            self._constants[name] = numpy_helper.from_array(array, name)
-        return name
-
-    def output(self, name: str, value: str, *dimensions: str | int, is_float: bool = True) -> None:
-        """Makes a value an output of this name, float32 or int64."""
-        self._renamed[value] = name
-        kind = TensorProto.FLOAT if is_float else TensorProto.INT64
-        self._outputs.append(helper.make_tensor_value_info(name, kind, dimensions))
-
-    def content(self, inputs: Mapping[str, Sequence[str]]) -> bytes:
-        """The file of this graph."""
-        for node in self._nodes:
-            for names in (node.input, node.output):
-                names[:] = [self._renamed.get(name, name) for name in names]
-        infos = [
-            helper.make_tensor_value_info(name, TensorProto.INT64, dimensions)
-            for name, dimensions in inputs.items()
-        ]
-        constants = list(self._constants.values())
-        graph = helper.make_graph(self._nodes, "albert", infos, self._outputs, constants)
-        model = helper.make_model(
-            graph,
-            producer_name="albert-tf",
-            opset_imports=[helper.make_opsetid("", OPSET)],
-            ir_version=IR_VERSION,
-        )
-        onnx.checker.check_model(model, full_check=True)
-        return model.SerializeToString()
-
-    def dense(self, layer: layers.Dense, value: str) -> str:
-        """[..., I] -> [..., O]; the layer without its activation."""
-        product = self.product(value, layer.kernel)
-        return self.op("Add", product, self.weight(layer.bias)) if layer.use_bias else product
-
-    def layer_norm(self, layer: layers.LayerNorm, value: str) -> str:
-        """LayerNorm over the last axis."""
-        weights = self.weight(layer.gamma), self.weight(layer.beta)
-        return self.op("LayerNormalization", value, *weights, epsilon=layer.epsilon)
-
-    def activation(self, value: str) -> str:
-        """The activation of the configuration."""
-        name = self.config.hidden_act
-        operation = ACTIVATIONS[name].onnx
-        if not operation:
-            reason = f"hidden_act is {name}, which has no operation of ONNX here"
-            raise UserError(f"--format=onnx: {reason}; export --format=saved_model")
-        return self.op(operation[0], value, **operation[1])
-
-    def scores(self, head: ScoreHead, value: str) -> str:
-        """[..., D] -> [..., C]."""
-        weights_DC = self.op("Transpose", self.weight(head.output_weights), perm=[1, 0])
-        return self.op("Add", self.op("MatMul", value, weights_DC), self.weight(head.output_bias))
-
-    def without_last(self, value: str) -> str:
-        """[..., 1] -> [...]."""
-        return self.op("Squeeze", value, self.integers(-1))
-
-    def first(self, value_BLD: str) -> str:
-        """The vector of [CLS], [B, D]."""
-        index = self._constant("first", np.array(0, np.int64))
-        return self.op("Gather", value_BLD, index, axis=1)
-
-
 def _encoded(
-    graph: _Graph, encoder: layers.AlbertEncoder, ids: str, mask: str, segments: str
+    graph: Graph, encoder: layers.AlbertEncoder, ids: str, mask: str, segments: str
 ) -> str:
     """`sequence_output` [B, L, D] of int64 [B, L]."""
     hidden = _embedded(graph, encoder.embeddings, ids, segments)
@@ -204,7 +63,7 @@ def _encoded(
     return hidden
 
 
-def _embedded(graph: _Graph, layer: layers.Embeddings, ids: str, segments: str) -> str:
+def _embedded(graph: Graph, layer: layers.Embeddings, ids: str, segments: str) -> str:
     words_BLE = graph.rows(layer.word_embeddings, ids)
     types_BLE = graph.op("Gather", graph.weight(layer.token_type_embeddings), segments)
     zero, length = graph.integers(0), graph.op("Shape", ids, start=1)
@@ -214,7 +73,7 @@ def _embedded(graph: _Graph, layer: layers.Embeddings, ids: str, segments: str) 
     return graph.layer_norm(layer.layer_norm, summed_BLE)
 
 
-def _attended(graph: _Graph, block: layers.AttentionBlock, hidden_BLD: str, bias_B11M: str) -> str:
+def _attended(graph: Graph, block: layers.AttentionBlock, hidden_BLD: str, bias_B11M: str) -> str:
     config = graph.config
     heads_shape = graph.integers(0, 0, config.num_attention_heads, config.head_size)
 
@@ -233,13 +92,13 @@ def _attended(graph: _Graph, block: layers.AttentionBlock, hidden_BLD: str, bias
     return graph.layer_norm(block.layer_norm, graph.op("Add", update_BLD, hidden_BLD))
 
 
-def _fed_forward(graph: _Graph, block: layers.FeedForwardBlock, hidden_BLD: str) -> str:
+def _fed_forward(graph: Graph, block: layers.FeedForwardBlock, hidden_BLD: str) -> str:
     inner_BLF = graph.activation(graph.dense(block.intermediate, hidden_BLD))
     update_BLD = graph.dense(block.output_dense, inner_BLF)
     return graph.layer_norm(block.layer_norm, graph.op("Add", update_BLD, hidden_BLD))
 
 
-def _model_file(graph: _Graph, model: ModelWithHead, parts: set[str]) -> bytes:
+def _model_file(graph: Graph, model: ModelWithHead, parts: set[str]) -> bytes:
     inputs = dict.fromkeys(INPUTS, ["batch", "length"])
     match model:
         case heads.AlbertForPreTraining():
@@ -269,15 +128,14 @@ def _model_file(graph: _Graph, model: ModelWithHead, parts: set[str]) -> bytes:
     return graph.content(inputs)
 
 
-def _masked_lm_file(graph: _Graph, model: heads.AlbertForPreTraining) -> bytes:
+def _masked_lm_file(graph: Graph, model: heads.AlbertForPreTraining) -> bytes:
     config, head = model.config, model.masked_lm_head
     hidden_BLD = _encoded(graph, model.encoder, *INPUTS)
     transformed_BLE = graph.activation(graph.dense(head.transform, hidden_BLD))
     normed_BLE = graph.layer_norm(head.layer_norm, transformed_BLE)
-    # Unlike MatMul, Gemm accepts the table without a transposition, but it works on matrices only.
     rows_XE = graph.op("Reshape", normed_BLE, graph.integers(-1, config.embedding_size))
-    table_VE = graph.weight(model.encoder.embeddings.word_embeddings)
-    logits_XV = graph.op("Gemm", rows_XE, table_VE, graph.weight(head.output_bias), transB=1)
+    table_VE = model.encoder.embeddings.word_embeddings
+    logits_XV = graph.products_with_rows(rows_XE, table_VE, head.output_bias)
     length, width = graph.op("Shape", INPUTS[0], start=1), graph.integers(config.vocab_size)
     shape = graph.op("Concat", graph.integers(-1), length, width, axis=0)
     logits_BLV = graph.op("Reshape", logits_XV, shape)
@@ -285,16 +143,16 @@ def _masked_lm_file(graph: _Graph, model: heads.AlbertForPreTraining) -> bytes:
     return graph.content(dict.fromkeys(INPUTS, ["batch", "length"]))
 
 
-def _pooled(graph: _Graph, encoder: layers.AlbertEncoder, ids: Sequence[str]) -> str:
+def _pooled(graph: Graph, encoder: layers.AlbertEncoder, ids: Sequence[str]) -> str:
     """`pooled_output` [B, D] of the three inputs."""
     return _pooled_of(graph, encoder, _encoded(graph, encoder, *ids))
 
 
-def _pooled_of(graph: _Graph, encoder: layers.AlbertEncoder, hidden_BLD: str) -> str:
+def _pooled_of(graph: Graph, encoder: layers.AlbertEncoder, hidden_BLD: str) -> str:
     return graph.op("Tanh", graph.dense(encoder.pooler, graph.first(hidden_BLD)))
 
 
-def _add_pretrained(graph: _Graph, model: heads.AlbertForPreTraining, parts: set[str]) -> None:
+def _add_pretrained(graph: Graph, model: heads.AlbertForPreTraining, parts: set[str]) -> None:
     hidden_BLD, width = _encoded(graph, model.encoder, *INPUTS), model.config.hidden_size
     graph.output("last_hidden_state", hidden_BLD, "batch", "length", width)
     if "pooler" in parts:
@@ -305,7 +163,7 @@ def _add_pretrained(graph: _Graph, model: heads.AlbertForPreTraining, parts: set
             graph.output("sop_logits", logits_B2, "batch", 2)
 
 
-def _add_embedding(graph: _Graph, model: heads.AlbertForEmbedding) -> None:
+def _add_embedding(graph: Graph, model: heads.AlbertForEmbedding) -> None:
     """See `heads.AlbertForEmbedding.call`."""
     how = model.config.sentence_embedding
     hidden_BLD = _encoded(graph, model.encoder, *INPUTS)
@@ -330,16 +188,16 @@ def _add_embedding(graph: _Graph, model: heads.AlbertForEmbedding) -> None:
     graph.output("embedding", vectors_BD, "batch", model.config.vector_size)
 
 
-def _activated(graph: _Graph, activation: str, vectors_BD: str) -> str:
+def _activated(graph: Graph, activation: str, vectors_BD: str) -> str:
     return onnx_embedding.VECTOR_ACTIVATIONS[activation](graph, vectors_BD)
 
 
-def _unit_length(graph: _Graph, vectors_BD: str) -> str:
+def _unit_length(graph: Graph, vectors_BD: str) -> str:
     norm_B1 = graph.op("ReduceL2", vectors_BD, graph.integers(1), keepdims=1)
     return graph.op("Div", vectors_BD, graph.op("Max", norm_B1, graph.number(1e-12)))
 
 
-def _add_choices(graph: _Graph, model: heads.AlbertForMultipleChoice) -> None:
+def _add_choices(graph: Graph, model: heads.AlbertForMultipleChoice) -> None:
     length = graph.op("Shape", INPUTS[0], start=2)
     shape = graph.op("Concat", graph.integers(-1), length, axis=0)
     flat = [graph.op("Reshape", name, shape) for name in INPUTS]
@@ -348,7 +206,7 @@ def _add_choices(graph: _Graph, model: heads.AlbertForMultipleChoice) -> None:
     graph.output("logits", logits_BC, "batch", "choices")
 
 
-def _add_span_or_none(graph: _Graph, model: heads.AlbertForSpanOrNone) -> None:
+def _add_span_or_none(graph: Graph, model: heads.AlbertForSpanOrNone) -> None:
     """See `heads.AlbertForSpanOrNone.call`."""
     hidden_BLD = _encoded(graph, model.encoder, *INPUTS)
     mask_BL = graph.op("Cast", "p_mask", to=TensorProto.FLOAT)

@@ -1,13 +1,16 @@
-"""Weights of one byte, such that products with unsigned bytes are the same numbers on every processor.
+"""Weights of one byte or half a byte.
 
-Processors with AVX2 and without VNNI add the products of two neighbors in 16 bits, which saturate: 2 x 255 x 127 is
-more than 32,767. So two neighboring weights of an output may sum to at most 128: 255 x 128 is less.
+Products of weights of one byte with unsigned bytes are the same numbers on every processor. Processors with AVX2 and
+without VNNI add the products of two neighbors in 16 bits, which saturate: 2 x 255 x 127 is more than 32,767. So two
+neighboring weights of an output may sum to at most 128: 255 x 128 is less.
 """
 
 import numpy as np
 
 _LARGEST = 127
 _LARGEST_PAIR = 128
+_LARGEST_HALF_BYTE = 15
+_LEAST_BLOCK = 16  # of ONNX Runtime
 
 
 def of_columns(kernel_IO: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -29,3 +32,43 @@ def of_rows(table_VE: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     largest = np.abs(table_VE).max(axis=1, keepdims=True) / _LARGEST
     scale_V1 = np.where(largest > 0, largest, 1).astype(np.float32)
     return np.rint(table_VE / scale_V1).astype(np.int8), scale_V1
+
+
+def block_size_for(width: int, largest: int) -> int:
+    """The size of the blocks of a row: the largest that does not pad the row by more than an eighth, or the least.
+
+    A size is a power of two, at least 16.
+    """
+    size = largest
+    while size > _LEAST_BLOCK and -width % size > width / 8:
+        size //= 2
+    return size
+
+
+def in_blocks(rows_NK: np.ndarray, block_size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows as numbers from 0 to 15, two in a byte, the first in the low bits; blocks of a row have their own scale.
+
+    A row is padded to whole blocks. A value is (number - zero point) x scale, up to rounding.
+
+    Returns:
+      The numbers, uint8 [N, padded K / 2]; scales, float32 [N, blocks]; zero points, uint8 [N, blocks / 2 rounded up].
+    """
+    num_rows, width = rows_NK.shape
+    padded_NK = np.pad(rows_NK, ((0, 0), (0, -width % block_size)))
+    blocks_NBS = padded_NK.reshape(num_rows, -1, block_size)
+    # Zero is among the values of each block, so that it is stored exactly.
+    least_NB = np.minimum(blocks_NBS.min(axis=-1), 0)
+    largest_NB = np.maximum(blocks_NBS.max(axis=-1), 0)
+    range_NB = (largest_NB - least_NB) / _LARGEST_HALF_BYTE
+    scale_NB = np.where(range_NB > 0, range_NB, 1).astype(np.float32)
+    zero_NB = np.rint(-least_NB / scale_NB)
+    numbers_NBS = np.rint(blocks_NBS / scale_NB[..., None]) + zero_NB[..., None]
+    numbers_NBS = np.clip(numbers_NBS, 0, _LARGEST_HALF_BYTE)
+    return _in_pairs(numbers_NBS.reshape(num_rows, -1)), scale_NB, _in_pairs(zero_NB)
+
+
+def _in_pairs(numbers_NK: np.ndarray) -> np.ndarray:
+    """Numbers from 0 to 15, two in a byte: [N, K] -> uint8 [N, K / 2 rounded up]."""
+    width = numbers_NK.shape[1]
+    even_NK = np.pad(numbers_NK, ((0, 0), (0, width % 2))).astype(np.uint8)
+    return even_NK[:, ::2] | (even_NK[:, 1::2] << 4)

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from albert_tf.text.tokenizer import Tokenizer
 
 
+INT4 = "int4"  # the quantization that has blocks
+BLOCK_SIZE = 32  # its default; docs/int8.md has the measurements
+
+
 class Order(NamedTuple):
     """A model to export, and how."""
 
@@ -27,6 +31,7 @@ class Order(NamedTuple):
     missing: Sequence[str]  # released names of variables without trained values
     tokenizer: "Tokenizer | None"
     quantization: str
+    block_size: int  # of the quantization `INT4`
     dtype: str
     name: str  # of the model, for people
     web_engine: str  # see `page/engine.py`

@@ -2,7 +2,7 @@
 
 from albert_tf.model.head_names import PRETRAINING
 from albert_tf.serving import onnx_model
-from albert_tf.serving.exports.form import Form, Order, check_has_pooler, write_files
+from albert_tf.serving.exports.form import INT4, Form, Order, check_has_pooler, write_files
 
 
 def _write(order: Order) -> None:
@@ -12,7 +12,8 @@ def _write(order: Order) -> None:
     is_pretrained = order.weights.model_class == PRETRAINING
     if order.model.uses_pooler and not is_pretrained:
         check_has_pooler(order)
-    write_files(order, onnx_files.convert(order.model, order.missing, order.quantization))
+    contents = onnx_files.convert(order.model, order.missing, order.quantization, order.block_size)
+    write_files(order, contents)
 
 
 ONNX = Form(
@@ -20,7 +21,7 @@ ONNX = Form(
     title="ONNX",
     file=onnx_model.MODEL,
     write=_write,
-    quantizations=("none", "int8", "int8_weights"),
+    quantizations=("none", "int8", "int8_rows", "int8_weights", INT4),
     packages=("onnx", "onnxruntime"),
     reads_windows=True,
     recognizes=onnx_model.is_export,

@@ -2,7 +2,7 @@
 
 from albert_tf.core import files
 from albert_tf.model.head_names import PRETRAINING
-from albert_tf.serving.exports.form import Form, Order, check_has_pooler
+from albert_tf.serving.exports.form import INT4, Form, Order, check_has_pooler
 from albert_tf.serving.page import engine
 
 
@@ -27,7 +27,7 @@ def _write(order: Order) -> None:
     )
     content = offline.offline_page(
         predictor,
-        onnx_files.convert(order.model, order.missing, order.quantization),
+        onnx_files.convert(order.model, order.missing, order.quantization, order.block_size),
         engine.engine_files(order.web_engine),
         name=order.name,
         source=weights.source,
@@ -41,7 +41,7 @@ WEB = Form(
     title="page",
     file="page.html",
     write=_write,
-    quantizations=("none", "int8", "int8_weights"),
+    quantizations=("none", "int8", "int8_rows", "int8_weights", INT4),
     packages=("onnx",),
     reads_windows=True,
     takes_texts=True,

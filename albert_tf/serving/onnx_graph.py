@@ -1,0 +1,149 @@
+"""An ONNX graph that is built operation by operation, with weights in float32.
+
+`onnx_files.py` builds the graphs of models; `onnx_quantized.py` has graphs whose weights are smaller. Shape legend:
+`model/encoder.py`.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import onnx
+import tensorflow as tf
+from onnx import TensorProto, helper, numpy_helper
+
+from albert_tf.core.errors import UserError
+from albert_tf.model import encoder as layers
+from albert_tf.model.activations import ACTIVATIONS
+from albert_tf.model.heads import ModelWithHead, ScoreHead
+
+OPSET, IR_VERSION = 20, 9  # the first opset with Gelu, and the version of the format from its time
+
+
+class Graph:
+    """Nodes, weights and outputs of a graph that is being built; values are identified by name."""
+
+    # Domains of operations besides those of ONNX itself, and their versions.
+    domains: Mapping[str, int] = {}
+
+    def __init__(self, model: ModelWithHead, block_size: int):
+        """`block_size` is for the graphs of `onnx_quantized.py` whose weights have scales by blocks."""
+        self.config = model.config
+        self.block_size = block_size
+        self._names = {variable.ref(): name for name, variable in model.named_variables().items()}
+        self._nodes: list[onnx.NodeProto] = []
+        self._constants: dict[str, onnx.TensorProto] = {}
+        self._outputs: list[onnx.ValueInfoProto] = []
+        self._renamed: dict[str, str] = {}  # values that are outputs
+
+    def op(self, operation: str, *inputs: str, domain: str = "", **attributes) -> str:
+        """The output of a new node."""
+        name = f"{operation}_{len(self._nodes)}"
+        node = helper.make_node(operation, inputs, [name], name=name, domain=domain, **attributes)
+        self._nodes.append(node)
+        return name
+
+    def several(self, number: int, operation: str, *inputs: str, **attributes) -> list[str]:
+        """The outputs of a new node that has several."""
+        name = f"{operation}_{len(self._nodes)}"
+        outputs = [f"{name}_{index}" for index in range(number)]
+        self._nodes.append(helper.make_node(operation, inputs, outputs, name=name, **attributes))
+        return outputs
+
+    def name_of(self, variable: tf.Variable) -> str:
+        """The released name of a variable."""
+        return self._names[variable.ref()]
+
+    def weight(self, variable: tf.Variable) -> str:
+        """The name of a variable's value, float32; the variable is stored at its first use only."""
+        return self.constant(self.name_of(variable), variable.numpy())
+
+    def rows(self, table: tf.Variable, ids: str) -> str:
+        """Rows of a table, float32."""
+        return self.op("Gather", self.weight(table), ids)
+
+    def product(self, value: str, kernel: tf.Variable) -> str:
+        """[..., I] x [I, O] -> [..., O]."""
+        return self.op("MatMul", value, self.weight(kernel))
+
+    def products_with_rows(self, value_XE: str, table: tf.Variable, bias: tf.Variable) -> str:
+        """[X, E], table [V, E], bias [V] -> [X, V]."""
+        # Unlike MatMul, Gemm accepts the table without a transposition, but it works on matrices only.
+        return self.op("Gemm", value_XE, self.weight(table), self.weight(bias), transB=1)
+
+    def number(self, value: float) -> str:
+        """A constant, float32."""
+        return self.constant(f"number_{value:g}", np.array(value, np.float32))
+
+    def integers(self, *values: int) -> str:
+        """A constant vector, int64."""
+        return self.constant("integers_" + "_".join(map(str, values)), np.array(values, np.int64))
+
+    def has_constant(self, name: str) -> bool:
+        """Whether a constant is stored already."""
+        return name in self._constants
+
+    def constant(self, name: str, array: np.ndarray) -> str:
+        """The name of a constant, which is stored at its first use only."""
+        if name not in self._constants:
+            self._constants[name] = numpy_helper.from_array(array, name)
+        return name
+
+    def output(self, name: str, value: str, *dimensions: str | int, is_float: bool = True) -> None:
+        """Makes a value an output of this name, float32 or int64."""
+        self._renamed[value] = name
+        kind = TensorProto.FLOAT if is_float else TensorProto.INT64
+        self._outputs.append(helper.make_tensor_value_info(name, kind, dimensions))
+
+    def content(self, inputs: Mapping[str, Sequence[str]]) -> bytes:
+        """The file of this graph."""
+        for node in self._nodes:
+            for names in (node.input, node.output):
+                names[:] = [self._renamed.get(name, name) for name in names]
+        infos = [
+            helper.make_tensor_value_info(name, TensorProto.INT64, dimensions)
+            for name, dimensions in inputs.items()
+        ]
+        constants = list(self._constants.values())
+        graph = helper.make_graph(self._nodes, "albert", infos, self._outputs, constants)
+        versions = {"": OPSET, **self.domains}
+        model = helper.make_model(
+            graph,
+            producer_name="albert-tf",
+            opset_imports=[helper.make_opsetid(*version) for version in versions.items()],
+            ir_version=IR_VERSION,
+        )
+        onnx.checker.check_model(model, full_check=True)
+        return model.SerializeToString()
+
+    def dense(self, layer: layers.Dense, value: str) -> str:
+        """[..., I] -> [..., O]; the layer without its activation."""
+        product = self.product(value, layer.kernel)
+        return self.op("Add", product, self.weight(layer.bias)) if layer.use_bias else product
+
+    def layer_norm(self, layer: layers.LayerNorm, value: str) -> str:
+        """LayerNorm over the last axis."""
+        weights = self.weight(layer.gamma), self.weight(layer.beta)
+        return self.op("LayerNormalization", value, *weights, epsilon=layer.epsilon)
+
+    def activation(self, value: str) -> str:
+        """The activation of the configuration."""
+        name = self.config.hidden_act
+        operation = ACTIVATIONS[name].onnx
+        if not operation:
+            reason = f"hidden_act is {name}, which has no operation of ONNX here"
+            raise UserError(f"--format=onnx: {reason}; export --format=saved_model")
+        return self.op(operation[0], value, **operation[1])
+
+    def scores(self, head: ScoreHead, value: str) -> str:
+        """[..., D] -> [..., C]."""
+        weights_DC = self.op("Transpose", self.weight(head.output_weights), perm=[1, 0])
+        return self.op("Add", self.op("MatMul", value, weights_DC), self.weight(head.output_bias))
+
+    def without_last(self, value: str) -> str:
+        """[..., 1] -> [...]."""
+        return self.op("Squeeze", value, self.integers(-1))
+
+    def first(self, value_BLD: str) -> str:
+        """The vector of [CLS], [B, D]."""
+        index = self.constant("first", np.array(0, np.int64))
+        return self.op("Gather", value_BLD, index, axis=1)
