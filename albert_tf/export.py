@@ -48,9 +48,9 @@ class ExportSettings(ModelUseSettings):
     )
     quantization: str = setting(
         "none",
-        "Weights of a TFLite or ONNX file, or a page: none is float32; int8 also rounds activations to 8 bits before each"
-        " product. Not for TFLite: int8_rows rounds those of each token separately, int8_weights none; int4 has half a byte for"
-        " each weight.",
+        "Weights of a TFLite or ONNX file, or of a page: none is float32; int8 also rounds activations to 8 bits before"
+        " each product. Not for TFLite: int8_rows rounds those of each token separately, int8_weights none; int4 has"
+        " half a byte for each weight.",
         choices=quantizations(),
     )
     block_size: int = setting(

@@ -37,7 +37,7 @@ NUM_RETRIEVED = 1000
 NUM_TRAINED, NUM_TESTED = 500, 872  # texts of SST-2
 NUM_ALONE = 64  # texts that are also embedded alone
 LENGTHS = (3, 110)  # words of the texts for times
-NUM_TIMED = 128
+NUM_TIMED = 96
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -69,6 +69,8 @@ WRONG_FLAGS = {
     f"{EXPORT} --format=onnx --version=2": "--version=2 contradicts --format=onnx",
     f"{EXPORT} --quantization=int8": "--quantization=int8: for saved_model",
     f"{EXPORT} --format=tflite --quantization=int8_weights": "expected one of none, int8",
+    f"{EXPORT} --format=onnx --block_size=64": "only --quantization=int4 has blocks",
+    f"{EXPORT} --format=onnx --quantization=int4 --block_size=48": "expected 16, 32, 64, 128 or",
     f"{EXPORT} --max_seq_length=3": "--max_seq_length must be at least 4, got 3",
     "classifier --output_dir=x": "--task_name is required",
     "classifier --output_dir=x --task_name=MRCP": "--task_name must be one of CoLA, SST-2",

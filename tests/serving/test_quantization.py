@@ -160,7 +160,7 @@ def test_a_trained_model_is_close_in_small_weights():
     mask = np.array([[1] * len(row) + [0] * (length - len(row)) for row in rows])
     features = {"input_ids": ids, "input_mask": mask, "segment_ids": 0 * ids}
     assert_close_and_independent(model, features, 0.995, "int8_rows", 32)
-    assert_close_and_independent(model, features, 0.92, "int4", 32)
+    assert_close_and_independent(model, features, 0.89, "int4", 32)
 
 
 @pytest.mark.parametrize("changes", [{}, SAME_WIDTH], ids=str)

@@ -80,6 +80,16 @@ def test_every_kind_of_model_answers_at_once(offline, sources, tmp_path, kind, s
 
 @needs_browser
 @pytest.mark.slow
+@pytest.mark.parametrize("quantization", ["int8_rows", "int4"])
+@pytest.mark.parametrize(("kind", "shown"), [("pretrained", "Best words"), ("pairs", "perhaps")])
+def test_pages_in_small_weights_answer(offline, sources, tmp_path, kind, shown, quantization):
+    path = page_of(sources(kind), tmp_path, quantization=quantization)
+    assert shown in opened(offline, path)
+    assert offline.value("document.querySelector('#error').innerText") == ""
+
+
+@needs_browser
+@pytest.mark.slow
 @pytest.mark.parametrize("quantization", ["none", "int8"])
 def test_vectors_are_those_of_onnx_runtime(offline, sources, tmp_path, quantization):
     folder = tmp_path / "export"
