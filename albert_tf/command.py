@@ -45,9 +45,13 @@ DATA_PROGRAMS = {
 
 def main() -> None:
     """Starts the program that the command line names; ends the process."""
-    command, programs, words = "albert-tf", PROGRAMS, sys.argv[1:]
+    command = "albert-tf"
+    programs = PROGRAMS
+    words = sys.argv[1:]
     if words[:1] == [DATA]:
-        command, programs, words = f"albert-tf {DATA}", DATA_PROGRAMS, words[1:]
+        command = f"albert-tf {DATA}"
+        programs = DATA_PROGRAMS
+        words = words[1:]
     if not words or words[0] in ("--help", "-h", "help"):
         print(_overview(command, programs))
         return

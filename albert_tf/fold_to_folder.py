@@ -92,7 +92,8 @@ def main(settings: FoldSettings) -> None:
     )
     vocabulary = settings.vocabulary_file or weights.vocabulary
     tokenizer = tokenizer_of(weights, vocabulary) if vocabulary else None
-    frequencies, texts = None, list(_TEXTS)
+    frequencies = None
+    texts = list(_TEXTS)
     if settings.input_file:
         if not tokenizer:
             raise UserError(f"{settings.model}: has no vocabulary for --input_file")
@@ -145,7 +146,8 @@ def layer_errors(weights, model, tokenizer, texts: Sequence[str]) -> list[tuple[
     length = min(128, weights.config.max_position_embeddings)
     groups = [TextGroup("", (text,)) for text in texts]
     table = make_group_features(PairSettings(tokenizer, length), groups)
-    rows, names = np.arange(len(table)), ("input_ids", "segment_ids")
+    rows = np.arange(len(table))
+    names = ("input_ids", "segment_ids")
     features = table.batch(rows, int(table.lengths.max()), names)
     depths = model.config.num_hidden_layers, weights.config.num_hidden_layers
     matched = folding.matched_layers(*depths)

@@ -193,7 +193,8 @@ def answer_lines(predictor: "Predictor", batch_size: int, input_format: str = ""
     given.reconfigure(encoding="utf-8-sig", errors="surrogateescape")
     if given.isatty():
         print(f"reading lines, each {predictor.expects}; end with ctrl-D", file=sys.stderr)
-    started, number = time.perf_counter(), 0
+    started = time.perf_counter()
+    number = 0
     lines = answers(predictor, given, batch_size * _BATCHES_AT_A_TIME, input_format)
     for answer in lines:
         number += 1
@@ -214,7 +215,9 @@ def answers(
     numbered = enumerate(lines, start=1)
     used = input_format or predictor.line_format
     while chunk := list(itertools.islice(numbered, lines_at_a_time)):
-        items, examples, line_error = [], [], None
+        items = []
+        examples = []
+        line_error = None
         for number, line in chunk:
             try:
                 item = parse(line.rstrip("\r\n"), used) if line.strip() else None

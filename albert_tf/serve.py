@@ -37,7 +37,8 @@ def main(limits: LimitSettings, settings: ServeSettings) -> None:
     for package in ("starlette", "uvicorn", "prometheus_client"):
         if not importlib.util.find_spec(package):
             raise UserError(f"needs the package {package}: pip install 'albert-tf[serve]'")
-    path, host = settings.model, settings.host
+    path = settings.model
+    host = settings.host
     try:
         listening = socket.create_server((host, settings.port))
     except OSError as error:

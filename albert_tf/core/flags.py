@@ -185,7 +185,9 @@ def help_text(description: str, settings_classes: Sequence[type[Settings]]) -> s
 
 def _help_of(field: dataclasses.Field) -> list[str]:
     """The lines about a flag: its name, values and default, and its explanation."""
-    kind, declared, default = value_type(field), field.metadata, field.default
+    kind = value_type(field)
+    declared = field.metadata
+    default = field.default
     choices = [*filter(None, declared["choices"])]
     values = "|".join(choices) or {str: "TEXT"}.get(kind, "NUMBER")
     name = f"--[no]{field.name}" if kind is bool else f"--{field.name}={values}"

@@ -40,7 +40,8 @@ class Progress(contextlib.AbstractContextManager):
             disable=not sys.stderr.isatty(),
         )
         self._line = {"total": total, "unit": unit, "prefix": f"{description} "}
-        self._seconds_between_lines, self._file = seconds_between_lines, file
+        self._seconds_between_lines = seconds_between_lines
+        self._file = file
         self._last_line = time.monotonic()
         # The first update and its time; the time before it may include compilation.
         self._started: tuple[int, float] | None = None

@@ -10,7 +10,8 @@ from typing import Any, ClassVar, NoReturn
 
 from albert_tf.core.errors import UserError, shortened
 
-LARGEST_INT32, LARGEST_INT64 = 2**31 - 1, 2**63 - 1
+LARGEST_INT32 = 2**31 - 1
+LARGEST_INT64 = 2**63 - 1
 LARGEST_SEED = 2**64 - 1  # for the random streams that are not TensorFlow's
 
 
@@ -57,7 +58,8 @@ class Settings:
 
     def __post_init__(self):
         for field in dataclasses.fields(self):
-            value, kind = getattr(self, field.name), value_type(field)
+            value = getattr(self, field.name)
+            kind = value_type(field)
             if kind is float and type(value) is int:
                 value = float(value)
                 object.__setattr__(self, field.name, value)
@@ -130,8 +132,10 @@ def _broken_rule(field: dataclasses.Field, value: Any, kind: Any) -> str:
 
 def _broken_bound(metadata: Mapping[str, Any], value: float, largest: float) -> str:
     """The bound of a declaration that a number breaks, for messages; "" if it is within all of them."""
-    minimum, maximum = metadata.get("minimum"), metadata.get("maximum")
-    above, below = metadata.get("above"), metadata.get("below")
+    minimum = metadata.get("minimum")
+    maximum = metadata.get("maximum")
+    above = metadata.get("above")
+    below = metadata.get("below")
     if maximum is None:
         maximum = largest
     if minimum is not None and value < minimum:

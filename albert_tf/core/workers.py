@@ -54,7 +54,8 @@ class Workers(contextlib.AbstractContextManager):
                 yield function(self._shared, item)
             return
         if self._pool is None:
-            context, shared = multiprocessing.get_context(start_method()), (self._shared,)
+            context = multiprocessing.get_context(start_method())
+            shared = (self._shared,)
             self._pool = ProcessPoolExecutor(self._num_workers, context, _start_worker, shared)
         pending: collections.deque[Future] = collections.deque()
         try:
@@ -80,13 +81,15 @@ def in_chunks(
     items: Iterable[Item], size_of: Callable[[Item], int], chunk_size: int
 ) -> Iterator[list[Item]]:
     """Groups items by size for workers: (["aa", "b", "cccc", "d"], len, 3) -> ["aa", "b"], ["cccc"], ["d"]."""
-    chunk, size = [], 0
+    chunk = []
+    size = 0
     for item in items:
         chunk.append(item)
         size += size_of(item)
         if size >= chunk_size:
             yield chunk
-            chunk, size = [], 0
+            chunk = []
+            size = 0
     if chunk:
         yield chunk
 

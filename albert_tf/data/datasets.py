@@ -68,7 +68,8 @@ class RecordData(Data):
     """
 
     def __init__(self, record_set: RecordSet, shuffle: bool, buffer_examples: int, *, parts: int):
-        self.record_set, self.schema = record_set, record_set.schema
+        self.record_set = record_set
+        self.schema = record_set.schema
         self.num_examples = record_set.num_examples
         self._order = {"shuffle": shuffle, "buffer_examples": buffer_examples, "parts": parts}
 
@@ -121,8 +122,12 @@ class TableData(Data):
         by_length: bool = False,
         packed: bool = False,
     ):
-        self.table, self.num_examples, self._by_length = table, len(table), by_length
-        self._names, self._buckets, self._packed = tuple(names), tuple(buckets), packed
+        self.table = table
+        self.num_examples = len(table)
+        self._by_length = by_length
+        self._names = tuple(names)
+        self._buckets = tuple(buckets)
+        self._packed = packed
 
     def spec(self, batch_size: int) -> Spec:
         if not self._packed:

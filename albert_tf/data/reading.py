@@ -83,11 +83,13 @@ def training_dataset(
     one record, and shorter ones have an empty record.
     """
     context = context or tf.distribute.InputContext()
-    pipelines, index = context.num_input_pipelines, context.input_pipeline_id
+    pipelines = context.num_input_pipelines
+    index = context.input_pipeline_id
     size = reading.global_batch_size
     parts = max(reading.parts, context.num_replicas_in_sync)
     shares = [len(share) for share in np.array_split(np.arange(size), pipelines)]
-    first, share = sum(shares[:index]), shares[index]
+    first = sum(shares[:index])
+    share = shares[index]
     if len(record_set.files) >= pipelines:
         files = slice(index, None, pipelines)
         dataset = _endless_records(record_set, files, reading, reading.first_step * share)
@@ -127,8 +129,10 @@ def evaluation_dataset(
 ) -> tf.data.Dataset:
     """All records once, in order; the last batch is padded with records of weight 0 (`example_weights` [B])."""
     context = context or tf.distribute.InputContext()
-    pipelines, index = context.num_input_pipelines, context.input_pipeline_id
-    size, devices = global_batch_size, context.num_replicas_in_sync
+    pipelines = context.num_input_pipelines
+    index = context.input_pipeline_id
+    size = global_batch_size
+    devices = context.num_replicas_in_sync
     records = _ordered_records(record_set)
     padding = records.take(1).repeat(-record_set.num_records % size)
     ones, zeros = (tf.data.Dataset.from_tensors(weight).repeat() for weight in (1.0, 0.0))
@@ -196,7 +200,8 @@ def _endless_records(
         return tf.data.TFRecordDataset(path).enumerate(first_number)
 
     def group_records(group):
-        epoch, group_of_epoch = group // groups_per_epoch, group % groups_per_epoch
+        epoch = group // groups_per_epoch
+        group_of_epoch = group % groups_per_epoch
         order = _file_order(num_files, reading, epoch)
         group_files = order[group_of_epoch * group_size : (group_of_epoch + 1) * group_size]
         first_numbers = tf.gather(first_indices, group_files) + epoch * record_set.num_records

@@ -252,7 +252,8 @@ class CorpusWriter:
     ):
         self._settings = settings
         self._files = (training_file, held_out_file)
-        self.training, self.held_out = Count(), Count()
+        self.training = Count()
+        self.held_out = Count()
 
     def write(self, key: str, sentences: Sequence[str]) -> None:
         """Appends the sentences of a document, which are not empty; documents with equal keys go to the same file."""

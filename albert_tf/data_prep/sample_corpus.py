@@ -131,9 +131,13 @@ def make_task(documents: Mapping[str, Sequence[str]]) -> dict[str, bytes]:
     passages = collections.defaultdict(list)
     for module, sentences in documents.items():
         package, separator, _ = module.partition("/")
+        is_top_level = not separator
+        is_held_out = zlib.crc32(module.encode()) % 6 == 0
         for pair in zip(sentences[::2], sentences[1::2], strict=False):
-            if separator and package.lower() not in (text := " ".join(pair)).lower():
-                passages[package].append((zlib.crc32(module.encode()) % 6 == 0, text))
+            text = " ".join(pair)
+            names_its_package = package.lower() in text.lower()
+            if not is_top_level and not names_its_package:
+                passages[package].append((is_held_out, text))
     largest = sorted(passages, key=lambda package: (-len(passages[package]), package))
     lines: dict[str, list[str]] = {"train.tsv": ["text\tpackage"], "dev.tsv": ["text\tpackage"]}
     for package in largest[:NUM_PACKAGES]:

@@ -48,26 +48,24 @@ _IGNORED = _compiled(r"[\s\p{Cf}]+")
 _IN_CAPITALS = _compiled(r"[IVXLCDM]+\.|(?:[\p{Lu}\p{N}\p{P}--\p{QMark}]+ ?){2,}\.")
 # Languages that write ordinals as "19.", and such a number of a day, month or century.
 _WITH_ORDINALS = (
-    *(
-        "bs",
-        "cs",
-        "da",
-        "de",
-        "et",
-        "fi",
-        "fo",
-        "hr",
-        "hu",
-        "is",
-        "lb",
-        "lv",
-        "nb",
-        "nn",
-        "no",
-        "sk",
-        "sl",
-        "sr",
-    ),
+    "bs",
+    "cs",
+    "da",
+    "de",
+    "et",
+    "fi",
+    "fo",
+    "hr",
+    "hu",
+    "is",
+    "lb",
+    "lv",
+    "nb",
+    "nn",
+    "no",
+    "sk",
+    "sl",
+    "sr",
     "tr",
 )
 # Languages in which a Roman ordinal is before its noun, also before a name: "II. Rákóczi Ferenc", not "Karel IV.".
@@ -201,7 +199,8 @@ def _cuts(text: str, language: str) -> Iterator[int]:
         while last and unquoted[last].isspace():
             last -= 1
         between = text[positions[last] + 1 : positions[end]]
-        before, after = unquoted[last], unquoted[end]
+        before = unquoted[last]
+        after = unquoted[end]
         until_last = unquoted[max(0, last - _CONTEXT) : last + 1]
         from_end = unquoted[end : end + _CONTEXT]
         # A full stop within "Node.js" or "J.-C.", or a sentence that goes on, as with `he said` after a quotation.

@@ -250,7 +250,9 @@ def _close_documents(lines: Iterable[str | None], is_page: bool) -> Iterator[Doc
             # A new key is so long that it contains more than a license.
             key = key or "\n".join(document)[:20_000]
             yield Document(key, document, is_page)
-        key, document, num_chars = "" if line is None else key, [], 0
+        key = "" if line is None else key
+        document = []
+        num_chars = 0
 
 
 # Dropping: documents -> sentences that are prose.
@@ -281,9 +283,11 @@ def split_document(document: Document, settings: SplitSettings, counts: Counter)
     for paragraph in document.paragraphs(settings.line_breaks):
         is_title = document.is_page and len(paragraph.split()) <= MAX_TITLE_WORDS
         if prose.is_heading(paragraph) or (is_title and paragraph.endswith(".")):
-            texts, is_part = [paragraph], True
+            texts = [paragraph]
+            is_part = True
         else:
-            texts, is_part = prose.split_paragraph(paragraph, language=settings.language), False
+            texts = prose.split_paragraph(paragraph, language=settings.language)
+            is_part = False
         for text in texts:
             dropped = settings.drop_fragments and (is_part or is_fragment(text, document.is_page))
             counts["sentences"] += 1

@@ -69,7 +69,8 @@ class _Blocks:
 
     def __init__(self, shape, num_heads: int, block: tuple[int, int]):
         batch, self.length, width = shape
-        self.width, self.head_size = width // 3, width // (3 * num_heads)
+        self.width = width // 3
+        self.head_size = width // (3 * num_heads)
         self.rows, self.heads = block
         self.groups = num_heads // self.heads
         self.number = batch // self.rows * self.groups

@@ -41,8 +41,13 @@ _IN_OWN_SECTION = ("share_parameters", "num_hidden_groups")
 # All other unknown keys are kept, but not used: each version of that library writes others.
 _RESEMBLES = 0.74
 _FOREIGN_KEYS = (
-    *("classifier_dropout", "hidden_dropout", "attention_dropout", "position_embedding_type"),
-    *("pooler_num_attention_heads", "num_beam_groups", "vocab_file"),
+    "classifier_dropout",
+    "hidden_dropout",
+    "attention_dropout",
+    "position_embedding_type",
+    "pooler_num_attention_heads",
+    "num_beam_groups",
+    "vocab_file",
 )
 
 
@@ -89,7 +94,8 @@ class AlbertConfig(Settings):
 
     def __post_init__(self):
         super().__post_init__()
-        heads, groups = self.num_attention_heads, self.num_hidden_groups
+        heads = self.num_attention_heads
+        groups = self.num_hidden_groups
         layers = self.num_hidden_layers
         if self.hidden_size % heads:
             reason = f"must divide hidden_size {self.hidden_size}, got {heads}"
@@ -324,7 +330,8 @@ _WITH_MEANING: Mapping[str, tuple[Callable[[Any], bool], str]] = {
 
 def _check_foreign(values: Mapping[str, Any]) -> None:
     for key, (is_right, expected) in _WITH_MEANING.items():
-        if (value := values.get(key)) is not None and not is_right(value):
+        value = values.get(key)
+        if value is not None and not is_right(value):
             raise UserError(f"{key} must {expected}; got {shortened(value)}")
 
 

@@ -110,7 +110,8 @@ class AttentionBlock(tf_keras.layers.Layer):
         """
         config = self.config
         projected_BLJ = linear(hidden_BLD, weights["input_kernel"])
-        bias_J, num_heads = weights["input_bias"], config.num_attention_heads
+        bias_J = weights["input_bias"]
+        num_heads = config.num_attention_heads
         drop = dropout_function(config.attention_probs_dropout_prob, fold_seed(seed, 0))
         context_BLD = ops.self_attention(projected_BLJ, bias_J, num_heads, mask, drop)
         return ops.residual_norm(
@@ -153,7 +154,8 @@ class FeedForwardBlock(tf_keras.layers.Layer):
     def __init__(self, config: AlbertConfig, initializers: "Initializers", dtype, name: str):
         super().__init__(dtype=dtype, name=name)
         self.config = config
-        hidden, inner = config.hidden_size, config.intermediate_size
+        hidden = config.hidden_size
+        inner = config.intermediate_size
         self.intermediate = Dense(hidden, inner, initializers, self.dtype_policy)
         self.output_dense = Dense(inner, hidden, initializers, self.dtype_policy)
         self.layer_norm = LayerNorm(hidden, config.layer_norm_eps)
@@ -281,12 +283,14 @@ class AlbertEncoder(SavableModel):
         initializers = Initializers(config, seed)
         self.embeddings = Embeddings(config, initializers)
         self.projection = None
-        width, dtype = config.hidden_size, self.dtype_policy
+        width = config.hidden_size
+        dtype = self.dtype_policy
         if config.embedding_size != width:
             sizes = config.embedding_size, width
             self.projection = Dense(*sizes, initializers, dtype, name="projection")
         # [group][inner group]; a group is one copy of the variables, used by any number of layers.
-        attention_group, ffn_group = config.attention_group_of_layer, config.ffn_group_of_layer
+        attention_group = config.attention_group_of_layer
+        ffn_group = config.ffn_group_of_layer
         self.attention_blocks = self._blocks(AttentionBlock, attention_group, initializers)
         self.ffn_blocks = self._blocks(FeedForwardBlock, ffn_group, initializers)
         self.pooler = Dense(width, width, initializers, dtype, tf.tanh, name="pooler")
@@ -331,7 +335,8 @@ class AlbertEncoder(SavableModel):
         """
         seed = training_seed(training, seed)
         hidden = first = self.embedded(inputs, fold_seed(seed, 0))
-        mask, all_layers = _mask_of(inputs), []
+        mask = _mask_of(inputs)
+        all_layers = []
         for index, block in enumerate(self.block_functions(plain=self._plain or not training)):
             hidden = block(hidden, mask, fold_seed(seed, 1 + index))
             all_layers.append(hidden)
@@ -353,7 +358,8 @@ class AlbertEncoder(SavableModel):
 
     def embedded(self, inputs, seed=None) -> tf.Tensor:
         """The input of the first layer, [B, L, D]."""
-        input_ids, segment_ids = inputs["input_ids"], inputs.get("segment_ids")
+        input_ids = inputs["input_ids"]
+        segment_ids = inputs.get("segment_ids")
         segment_ids = tf.zeros_like(input_ids) if segment_ids is None else segment_ids
         hidden = self.embeddings(input_ids, segment_ids, inputs.get("position_ids"), seed=seed)
         return hidden if self.projection is None else self.projection(hidden)
@@ -368,7 +374,9 @@ class AlbertEncoder(SavableModel):
         They map hidden states, a mask and a seed to hidden states [B, L, D] float32.
         """
         on_cpu = device.target_device() == "CPU"
-        ops = plain_ops if plain else cpu_ops if on_cpu else accelerator_ops
+        ops = cpu_ops if on_cpu else accelerator_ops
+        if plain:
+            ops = plain_ops
         recomputed = tf.recompute_grad if on_cpu else accelerator_ops.recomputed
         attentions, ffns = self.blocks_in_order()
         attention_weights = cast_weights_per_layer(attentions, plain=plain)
@@ -376,14 +384,16 @@ class AlbertEncoder(SavableModel):
 
         def apply(index: int, hidden, mask, seed=None):
             layer = functools.partial(_layer, attentions[index], ffns[index], mask, seed, ops)
-            apply = recomputed(layer) if self._recompute else layer
-            return apply(hidden, attention_weights[index], ffn_weights[index])
+            if self._recompute:
+                layer = recomputed(layer)
+            return layer(hidden, attention_weights[index], ffn_weights[index])
 
         return [functools.partial(apply, index) for index in range(len(attentions))]
 
     def blocks_in_order(self) -> tuple[list[AttentionBlock], list[FeedForwardBlock]]:
         """The blocks of every layer, with inner groups one after the other."""
-        attentions, ffns = [], []
+        attentions = []
+        ffns = []
         for layer in range(self.config.num_hidden_layers):
             attentions += self.attention_blocks[self.config.attention_group_of_layer(layer)]
             ffns += self.ffn_blocks[self.config.ffn_group_of_layer(layer)]

@@ -124,7 +124,8 @@ class ModelWithHead(SavableModel):
 
     def _build_head(self, initializers: Initializers) -> None:
         """By default, a score for each label."""
-        config, rate = self.config, self.config.classifier_dropout_prob
+        config = self.config
+        rate = self.config.classifier_dropout_prob
         self.head = ScoreHead(config, len(config.labels), rate, initializers)
 
     def _head_layers(self) -> dict[str, tf_keras.layers.Layer]:

@@ -37,10 +37,12 @@ def checked_inputs(inputs: Any, config: AlbertConfig) -> dict[str, Any]:
     except (TypeError, ValueError):
         raise UserError(f"{expected}, all of one length; got {shortened(inputs)}") from None
     ids = tensors["input_ids"]
-    dtype, shape = tf.as_dtype(ids.dtype), tf.TensorShape(ids.shape)
+    dtype = tf.as_dtype(ids.dtype)
+    shape = tf.TensorShape(ids.shape)
     if not dtype.is_integer or shape.rank in (0, 1):
         raise UserError(f"{expected}; got {dtype.name} {shape}")
-    length, limit = shape[-1] if shape.rank else None, config.max_position_embeddings
+    length = shape[-1] if shape.rank else None
+    limit = config.max_position_embeddings
     if length is not None and length > limit and "position_ids" not in tensors:
         reason = f"but max_position_embeddings is {limit}: tokenizer(texts, max_length={limit}) cuts them"
         raise UserError(f"input_ids has {length} tokens, {reason}")

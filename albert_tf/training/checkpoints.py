@@ -23,7 +23,8 @@ class Checkpoints:
 
     def __init__(self, folder: RunFolder, state: Mapping, keep: int):
         self._checkpoint = tf.train.Checkpoint(**state)
-        self._folder, self._keep = folder, keep
+        self._folder = folder
+        self._keep = keep
         self._managers: dict[str, tf.train.CheckpointManager] = {}
         self.best: Mapping[str, Any] | None = folder.read_json(_BEST_FILE) or None
 

@@ -19,7 +19,12 @@ def make_strategy(config: RunConfig) -> tf.distribute.Strategy:
     kind = config.distribution_strategy
     if kind == "auto":
         num_gpus = len(tf.config.list_physical_devices("GPU"))
-        kind = "tpu" if config.tpu_name else "mirrored" if num_gpus > 1 else "one_device"
+        if config.tpu_name:
+            kind = "tpu"
+        elif num_gpus > 1:
+            kind = "mirrored"
+        else:
+            kind = "one_device"
     devices = (kind, config.tpu_name)
     if devices not in _strategies:
         _strategies[devices] = _new_strategy(config, kind)
@@ -86,7 +91,8 @@ def _all_reduce(strategy: tf.distribute.Strategy) -> Callable[[tf.Tensor], tf.Te
 
 def check_batches(config: RunConfig, num_devices: int) -> None:
     """Checks that the batches can be split evenly over devices and micro-batches."""
-    batch, steps = config.train_batch_size, config.gradient_accumulation_steps
+    batch = config.train_batch_size
+    steps = config.gradient_accumulation_steps
     if config.do_train and batch % (num_devices * steps):
         product = f"devices times --gradient_accumulation_steps, {num_devices} x {steps}"
         config.refuse("train_batch_size", f"must be a multiple of {product}; got {batch}")

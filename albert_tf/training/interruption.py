@@ -16,7 +16,8 @@ class Interruption:
     """The number of the first signal that arrived while the process was watched; 0 for none."""
 
     def __init__(self):
-        self.number, self._at = 0, 0.0
+        self.number = 0
+        self._at = 0.0
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
@@ -34,7 +35,8 @@ class Interruption:
 
     def _record(self, number: int, _frame: object) -> None:
         if not self.number:
-            self.number, self._at = number, time.monotonic()
+            self.number = number
+            self._at = time.monotonic()
             line = b"interrupted: ends after this step, with a checkpoint; a second time, at once\n"
             os.write(2, line)  # print may be in use
         elif time.monotonic() - self._at > _SAME_SIGNAL_SECONDS:

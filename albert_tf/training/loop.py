@@ -67,7 +67,8 @@ def lock_of(
 
 def _complete(state: RunState) -> dict:
     """Trains, evaluates, predicts, writes the results and the model; returns the results."""
-    task, folder = state.task, state.folder
+    task = state.task
+    folder = state.folder
     if folder.is_chief:
         print(describe(state), flush=True)
     evaluator = Evaluator(state, task.eval_data) if task.eval_data else None
@@ -131,7 +132,9 @@ class TrainingLoop:
     """The training of a run, with its logs, checkpoints and evaluations."""
 
     def __init__(self, state: RunState, evaluator: Evaluator | None, progress: Progress):
-        self._state, self._evaluator, self._progress = state, evaluator, progress
+        self._state = state
+        self._evaluator = evaluator
+        self._progress = progress
         self._controller = orbit.Controller(
             global_step=state.global_step,
             trainer=Trainer(state),
@@ -206,7 +209,8 @@ class TrainingLoop:
 
     def _evaluate(self) -> Metrics:
         assert self._evaluator
-        started, evaluated_at = time.monotonic(), self._state.step
+        started = time.monotonic()
+        evaluated_at = self._state.step
         is_logged = evaluated_at in self._evaluations
         try:
             results = evaluate(self._state, self._evaluator, self._progress, is_logged=is_logged)
@@ -229,7 +233,8 @@ class TrainingLoop:
 
     def _after_steps(self, _outputs) -> None:
         """Logs and saves if that is due at this step."""
-        config, step = self._state.run_config, self._state.step
+        config = self._state.run_config
+        step = self._state.step
         learning_rate = self._state.learning_rate(step - 1)
         first, started = self._loop_started
         seconds = time.monotonic() - started
@@ -322,7 +327,8 @@ class TrainingLoop:
         """Shows the progress with the averages since the last line of the log; `speed` comes with such a line."""
         if not self._state.folder.is_chief:
             return
-        is_first, self._last_shown = math.isinf(self._last_shown), time.monotonic()
+        is_first = math.isinf(self._last_shown)
+        self._last_shown = time.monotonic()
         texts = {name: shown(value) for name, value in results.items()}
         if speed is not None:
             texts["examples/s"] = f"{speed:.1f}"
@@ -341,7 +347,8 @@ def evaluate(
     log already has the results: a finished run is evaluated again for its predictions.
     """
     results = evaluator.results(state.run_config.max_eval_steps)
-    step, task = state.step, state.task
+    step = state.step
+    task = state.task
     # The log line is written after the checkpoint: a run that is killed between the two evaluates again.
     is_best = state.run_config.do_train and state.checkpoints.save_if_best(
         step, task.best_metric, results[task.best_metric]

@@ -65,7 +65,8 @@ def accuracy(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> Ratio:
 
 
 def _checked(logits, labels, weights) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    logits, weights = tf.cast(logits, tf.float32), tf.cast(weights, tf.float32)
+    logits = tf.cast(logits, tf.float32)
+    weights = tf.cast(weights, tf.float32)
     labels = tf.convert_to_tensor(labels)
     logits.shape[:-1].assert_is_compatible_with(labels.shape)
     labels.shape.assert_is_compatible_with(weights.shape)

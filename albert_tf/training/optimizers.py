@@ -20,7 +20,8 @@ from albert_tf.training.settings import OptimizerConfig
 _EXCLUDED = re.compile("LayerNorm|layer_norm|bias")
 
 # As in the original, optimization.py:73-79; the decay of the first moment, and what is added to the root of the second.
-BETA_1, EPSILON = 0.9, 1e-6
+BETA_1 = 0.9
+EPSILON = 1e-6
 MAX_GRADIENT_NORM = 1.0  # to which gradients are clipped; 0 does not clip
 
 # Variables of at least this size are updated by a compiled kernel; for smaller variables, compilation takes too long.
@@ -88,7 +89,9 @@ class WarmupPolynomialDecay(tf_keras.optimizers.schedules.LearningRateSchedule):
 
     def __init__(self, config: OptimizerConfig, peak: float, clock: Clock | None = None):
         super().__init__()
-        self.config, self.peak, self.clock = config, peak, clock
+        self.config = config
+        self.peak = peak
+        self.clock = clock
 
     def __call__(self, updates_done):
         """The learning rate, float32, of the update that follows this number of updates, or of now by the clock."""
@@ -109,7 +112,8 @@ class WarmupPolynomialDecay(tf_keras.optimizers.schedules.LearningRateSchedule):
 
     def in_words(self) -> str:
         """The learning rates for a person to read."""
-        last, warmup = self.config.num_train_steps, self.config.num_warmup_steps
+        last = self.config.num_train_steps
+        warmup = self.config.num_warmup_steps
         share = f"{100 * warmup / last:.3g} % of the time" if self.clock else f"{warmup} steps"
         end = f"after {self.clock.budget / 60:g} minutes" if self.clock else f"at step {last}"
         decay = f"decay to 0 {end}" if self.config.poly_power else f"constant, ends {end}"
@@ -157,7 +161,8 @@ class AdamW(tf_keras.optimizers.Optimizer):
     def update_step(self, gradient, variable):
         """Updates one variable and its moments."""
         index = self._index_dict[self._var_key(variable)]
-        m, v = self._first_moments[index], self._second_moments[index]
+        m = self._first_moments[index]
+        v = self._second_moments[index]
         decayed = self._decayed[index]
         compute = functools.partial(_moments_and_update, self.config)
         if variable.shape.num_elements() >= _KERNEL_ELEMENTS:
@@ -179,7 +184,8 @@ def _moments_and_update(config, gradient, m, v, variable, step, decayed: bool):
     """The new moments, and the update of a variable before learning rate and trust ratio."""
     m = BETA_1 * m + (1.0 - BETA_1) * gradient
     v = config.beta_2 * v + (1.0 - config.beta_2) * tf.square(gradient)
-    m_hat, v_hat = m, v
+    m_hat = m
+    v_hat = v
     if config.bias_correction:
         m_hat = m / (1.0 - BETA_1**step)
         v_hat = v / (1.0 - config.beta_2**step)

@@ -16,7 +16,9 @@ def shown(value: float | None) -> str:
 
 def describe(state: RunState) -> str:
     """The model, devices, batches and schedule of a run, in a few lines."""
-    config, optimizer, model = state.run_config, state.optimizer_config, state.task.model_config
+    config = state.run_config
+    optimizer = state.optimizer_config
+    model = state.task.model_config
     devices = state.strategy.num_replicas_in_sync
     groups = model.num_hidden_groups
     in_groups = f" in each of {groups} groups" if groups > 1 else ""
@@ -30,7 +32,8 @@ def describe(state: RunState) -> str:
     }
     if state.task.train_data and config.do_train:
         data = state.task.train_data
-        examples, rows = data.num_examples, data.records_in(config.train_batch_size)
+        examples = data.num_examples
+        rows = data.records_in(config.train_batch_size)
         size = -(-rows // (devices * config.gradient_accumulation_steps))
         packed = f" in {rows} rows" if data.examples_in(1) != 1 else ""
         parts = f"{devices} device(s) x {config.gradient_accumulation_steps} accumulated x {size}"
@@ -66,7 +69,9 @@ def write_results(
     num_steps: int,
 ) -> dict:
     """Writes results.json, returned, with evaluations of the kept and of the last model; after training, the model."""
-    folder, task, trains = state.folder, state.task, state.run_config.do_train
+    folder = state.folder
+    task = state.task
+    trains = state.run_config.do_train
     results = {
         "step": state.step,
         "num_parameters": state.model.count_params(),
@@ -100,7 +105,9 @@ def write_results(
 
 def _card(state: RunState, measured: Mapping[str, Mapping]) -> dict[str, dict]:
     """The rows of the model card about training and evaluation."""
-    config, optimizer, majority = state.run_config, state.optimizer_config, measured["majority"]
+    config = state.run_config
+    optimizer = state.optimizer_config
+    majority = measured["majority"]
     training = {
         "steps": state.step,
         "batch, examples": config.train_batch_size,

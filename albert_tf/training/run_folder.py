@@ -15,9 +15,12 @@ from albert_tf.core.removed_settings import REMOVED
 from albert_tf.core.settings import Settings
 from albert_tf.training.settings import RunConfig
 
-CONFIG_FILE, RESULTS_FILE = "config.json", "results.json"
-METRICS_FILE, EVAL_METRICS_FILE = "metrics.jsonl", "eval_metrics.jsonl"
-CHECKPOINTS, BEST = "checkpoints", "checkpoints/best"
+CONFIG_FILE = "config.json"
+RESULTS_FILE = "results.json"
+METRICS_FILE = "metrics.jsonl"
+EVAL_METRICS_FILE = "eval_metrics.jsonl"
+CHECKPOINTS = "checkpoints"
+BEST = "checkpoints/best"
 MODEL = "model"
 _CURVES = {METRICS_FILE: "train", EVAL_METRICS_FILE: "eval"}
 _EVAL_DATA = "eval_data"  # in config.json: the data that the best checkpoint was chosen by
@@ -39,8 +42,11 @@ class RunFolder:
         is_chief: bool,
         data: Mapping[str, Mapping[str, str]],
     ):
-        self.path, self.is_chief, self.data = config.output_dir, is_chief, data
-        self._config, self._settings = config, settings
+        self.path = config.output_dir
+        self.is_chief = is_chief
+        self.data = data
+        self._config = config
+        self._settings = settings
         self._values = {
             group: values.to_dict() if isinstance(values, Settings) else values
             for group, values in settings.items()
@@ -100,7 +106,8 @@ class RunFolder:
                     raise UserError(
                         f"--output_dir={self.path} {reason}: choose another, or delete it"
                     )
-        own, current = self._eval_data, self.data.get("eval")
+        own = self._eval_data
+        current = self.data.get("eval")
         if own and current and own["sha256"] != current["sha256"]:
             reason = f"contains a run that is evaluated with {own['file']}, not {current['file']}"
             advice = f"give another --output_dir, and --init_checkpoint={self.path}"

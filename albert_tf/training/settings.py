@@ -71,7 +71,8 @@ class OptimizerConfig(Settings):
         return factors
 
     def _check_warmup(self) -> None:
-        warmup, last = self.num_warmup_steps or 0, self.num_train_steps
+        warmup = self.num_warmup_steps or 0
+        last = self.num_train_steps
         if warmup > last:
             self.refuse("num_warmup_steps", f"({warmup}) must end within the {last} training steps")
 

@@ -36,7 +36,8 @@ class Trainer(orbit.StandardTrainer):
     """The training step of a run, with its data."""
 
     def __init__(self, state: RunState):
-        config, data = state.run_config, state.task.train_data
+        config = state.run_config
+        data = state.task.train_data
         assert data
         options = {"seed": config.seed, "first_step": state.first_step}
         make = functools.partial(data.training_dataset, config.train_batch_size, **options)
@@ -44,8 +45,11 @@ class Trainer(orbit.StandardTrainer):
         super().__init__(
             self.strategy.distribute_datasets_from_function(lambda context: make(context=context))
         )
-        self.task, self.model, self.optimizer = state.task, state.model, state.optimizer
-        self.global_step, self.accumulators = state.global_step, state.accumulators
+        self.task = state.task
+        self.model = state.model
+        self.optimizer = state.optimizer
+        self.global_step = state.global_step
+        self.accumulators = state.accumulators
         self._seed = config.seed
         self._num_micro_batches = config.gradient_accumulation_steps
         trains = getattr(self.optimizer, "inner_optimizer", self.optimizer).trains
@@ -227,7 +231,8 @@ class Evaluator(orbit.StandardEvaluator):
         make_dataset = functools.partial(data.evaluation_dataset, batch_size)
         super().__init__(self.strategy.distribute_datasets_from_function(make_dataset))
         self.predictions: Predictions = {}
-        self._task, self._model = state.task, state.model
+        self._task = state.task
+        self._model = state.model
         self._has_labels = has_labels
         self._interruption = state.interruption
         # Other workers would wait for this one.

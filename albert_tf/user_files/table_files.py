@@ -28,7 +28,8 @@ _NAMES_SHOWN = 20  # labels or columns in one message
 _JSON = (".jsonl", ".ndjson", ".json")
 ENDINGS = (".arrow", ".parquet", *_JSON, ".csv", ".tsv")
 _ABOUT = ("state.json", "dataset_info.json", "dataset_dict.json")  # `datasets` writes them
-_SEPARATORS, _ROWS_TO_GUESS = ",;\t|", 20
+_SEPARATORS = ",;\t|"
+_ROWS_TO_GUESS = 20
 _SPLITS = re.compile(r"(train|dev|val|valid|validation|eval|test)(?![a-z])", re.IGNORECASE)
 _IDS = ("id", "guid", "uuid", "idx")
 _RECORDS = 'DataFrame.to_json writes rows with orient="records"'
@@ -307,7 +308,8 @@ def _read_text(
 
     rows_of_tsv = enumerate((line.split("\t") for line in _lines(text)), start=1)
     found = _csv_rows(text) if is_csv else rows_of_tsv
-    names, num_used = list(header), 0
+    names = list(header)
+    num_used = 0
     rows: list[list[str]] = []
     lines: list[int] = []
     for line, row in found:
@@ -333,7 +335,8 @@ def _csv_rows(text: str, separator: str = "", limit: int | None = None) -> list:
     csv.field_size_limit(2**31 - 1)
     separator = separator or _separator(text)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
-    rows, line = [], 1
+    rows = []
+    line = 1
     try:
         for row in reader:
             rows.append((line, row))
@@ -347,16 +350,20 @@ def _csv_rows(text: str, separator: str = "", limit: int | None = None) -> list:
 
 def _separator(text: str) -> str:
     """What separates the columns of CSV: it is in no quotes, gives the same number of columns, and the most of them."""
-    best, most = ",", (False, False, 1)
+    best = ","
+    best_fit = (False, False, 1)
     for separator in _SEPARATORS:
         try:
             rows = [row for _, row in _csv_rows(text, separator, _ROWS_TO_GUESS) if row]
         except UserError:
             continue
         widths = list(map(len, rows)) or [0]
-        is_quoted = all(field.count('"') % 2 == 0 for row in rows for field in row)
-        if widths[0] > 1 and (fit := (is_quoted, len({*widths}) == 1, widths[0])) > most:
-            best, most = separator, fit
+        is_in_no_quotes = all(field.count('"') % 2 == 0 for row in rows for field in row)
+        are_equally_wide = len(set(widths)) == 1
+        fit = (is_in_no_quotes, are_equally_wide, widths[0])
+        if widths[0] > 1 and fit > best_fit:
+            best = separator
+            best_fit = fit
     return best
 
 

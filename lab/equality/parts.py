@@ -312,14 +312,16 @@ def _saved_model_outputs(folder: pathlib.Path) -> dict:
             continue
         inputs = {key: tf.constant(TEXTS) for key in specs}
         result = signature(**inputs)
-        outputs[name] = {key: summary_or_texts(result[key].numpy()) for key in sorted(result)}
+        outputs[name] = {
+            key: summary_or_texts(np.asarray(result[key].numpy())) for key in sorted(result)
+        }
     return outputs
 
 
 def summary_or_texts(array: np.ndarray) -> Any:
     """A summary of numbers, or a list of strings."""
-    if array.dtype == object:
-        return [text.decode() for text in array.reshape(-1)]
+    if array.dtype.kind in "OS":
+        return [text.decode() for text in array.reshape(-1).tolist()]
     return summary(array)
 
 

@@ -27,7 +27,8 @@ SENTENCE_WEIGHTS = "sentence_weights"
 # On a CPU, each example of a row adds a column to queries and keys; more tiny examples would hardly fill a row better.
 MAX_EXAMPLES_PER_ROW = 16
 # Counts in metadata.json: the largest numbers of examples in a row, and of predictions that a row can have.
-_MAX_EXAMPLES, _MAX_PREDICTIONS = "max_examples_per_row", "max_predictions_per_row"
+_MAX_EXAMPLES = "max_examples_per_row"
+_MAX_PREDICTIONS = "max_predictions_per_row"
 
 
 class PackedFormat(base.RecordFormat):
@@ -51,7 +52,8 @@ class PackedFormat(base.RecordFormat):
     def features(
         self, sequences: Sequences, masked: Masked | None, per_row: np.ndarray, rule: MaskingRule
     ) -> base.RecordBatch:
-        num_tokens, one_each = sequences.num_tokens, np.ones(len(sequences.labels), np.int32)
+        num_tokens = sequences.num_tokens
+        one_each = np.ones(len(sequences.labels), np.int32)
         # Name -> values [examples, n], and how many of the n are used.
         parts = {
             "tokens": (masked.input_ids if masked else sequences.input_ids, num_tokens),
@@ -140,7 +142,8 @@ def _dynamic_parser(
     def mask(numbers: np.ndarray, rows: np.ndarray, sizes_BS: np.ndarray):
         """Masks each example separately; returns rows, positions and tokens [B, P], and how many of the P are used."""
         is_used_BS = sizes_BS > 0
-        sizes, per_row = sizes_BS[is_used_BS], is_used_BS.sum(axis=1)
+        sizes = sizes_BS[is_used_BS]
+        per_row = is_used_BS.sum(axis=1)
         places = np.broadcast_to(np.arange(num_examples), sizes_BS.shape)
         numbers_BS = numbers[:, None] * num_examples + places
         ids = np.zeros((len(sizes), row_length), np.int32)

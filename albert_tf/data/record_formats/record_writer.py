@@ -14,7 +14,8 @@ import numpy as np
 # All of these fields begin with a length.
 _TAG_1, _TAG_2, _TAG_3 = (field << 3 | 2 for field in (1, 2, 3))
 _LONGEST_VARINT = 10
-_FRAME_START_BYTES, _FRAME_BYTES = 12, 16
+_FRAME_START_BYTES = 12
+_FRAME_BYTES = 16
 
 
 def encode_examples(
@@ -104,7 +105,8 @@ def _put_tag(output, start, tag, size):
 
 @numba.njit(cache=True)
 def _put_varint(output, start, value):
-    rest, size = value >> np.uint64(7), 1
+    rest = value >> np.uint64(7)
+    size = 1
     while rest:
         rest >>= np.uint64(7)
         size += 1

@@ -97,7 +97,9 @@ class Text(NamedTuple):
 
 def blocks_of(inputs: Inputs) -> Iterator[Block]:
     """The blocks of a corpus."""
-    number, spans, room = 0, [], BLOCK_BYTES
+    number = 0
+    spans = []
+    room = BLOCK_BYTES
     for file in inputs:
         start = 0
         while start < file["bytes"]:
@@ -107,7 +109,9 @@ def blocks_of(inputs: Inputs) -> Iterator[Block]:
             start = end
             if not room:
                 yield Block(number, spans)
-                number, spans, room = number + 1, [], BLOCK_BYTES
+                number += 1
+                spans = []
+                room = BLOCK_BYTES
     if spans:
         yield Block(number, spans)
 
@@ -210,7 +214,10 @@ def _place_of(path: str, offset: int) -> str:
     """The file and the number of the line that begins at an offset, for messages."""
     line = 1
     with files.open_binary(path) as file:
-        while offset > 0 and (data := file.read(min(offset, 1 << 20))):
+        while offset > 0:
+            data = file.read(min(offset, 1 << 20))
+            if not data:
+                break
             line += data.count(b"\n")
             offset -= len(data)
     return f"{path}, line {line}"
@@ -229,7 +236,9 @@ def stored_pairs(job: Job, number: int) -> tuple[np.ndarray, list[np.ndarray]]:
     """The token ids of a stored block, and for each pass its pairs, int32 [pairs, 5]."""
     path = _block_file(job, number)
     with files.errors_named(path, "read"), files.open_binary(path) as file:
-        ids, ends, pairs = np.load(file), np.load(file), np.load(file)
+        ids = np.load(file)
+        ends = np.load(file)
+        pairs = np.load(file)
     return ids, np.split(pairs, ends)
 
 

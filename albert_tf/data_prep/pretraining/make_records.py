@@ -69,7 +69,8 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> tuple[dict[str
 def _make_shards(job: Job, inputs: Inputs, engine: Any) -> tuple[dict[str, Any], list[Counts]]:
     """The sum of the counts of all blocks, and the counts of each shard."""
     num_bytes = sum(file["bytes"] for file in inputs)
-    text_counts, made = blocks.sum_counts([]), []
+    text_counts = blocks.sum_counts([])
+    made = []
     with corpus.show_progress("tokenizing", num_bytes, "B") as progress:
         for counts in engine.map(blocks.store_block, blocks.blocks_of(inputs)):
             text_counts = blocks.sum_counts([text_counts, counts])

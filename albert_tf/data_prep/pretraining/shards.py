@@ -43,13 +43,15 @@ def _write_examples(
     job: blocks.Job, plan: Plan, shard: int, output: OutputFile, counts: dict[str, Any]
 ) -> None:
     """Writes the examples of a shard, shuffled, and counts them."""
-    settings, record_format = job.settings, FORMATS[job.settings.record_format]
+    settings = job.settings
+    record_format = FORMATS[job.settings.record_format]
     ids, pairs, seeds = _pairs_of_shard(job, plan, shard)
     order = examples.shuffled(len(pairs), examples.combine_seeds(settings.random_seed, shard, 1))
     lengths = examples.sequence_lengths(pairs[order], settings.max_seq_length)
     row_seed = examples.combine_seeds(settings.random_seed, shard, 2)
     by_row, per_row = record_format.rows(lengths, settings.max_seq_length, row_seed)
-    order, ends = order[by_row], np.cumsum(per_row)
+    order = order[by_row]
+    ends = np.cumsum(per_row)
     for first_row in range(0, len(per_row), BATCH_RECORDS):
         rows = slice(first_row, first_row + BATCH_RECORDS)
         chosen = order[ends[first_row] - per_row[first_row] : ends[rows][-1]]
@@ -62,7 +64,8 @@ def _encode(
     job: blocks.Job, ids: np.ndarray, pairs: np.ndarray, seeds: np.ndarray, per_row: np.ndarray
 ) -> tuple[memoryview, dict[str, int]]:
     """The records of pairs (`plan_pairs`), and their counts; `per_row` is the number of examples in each record."""
-    settings, rule = job.settings, job.masking_rule
+    settings = job.settings
+    rule = job.masking_rule
     sequences = examples.join_pairs(ids, pairs, seeds, rule, max_seq_length=settings.max_seq_length)
     record_format = FORMATS[settings.record_format]
     return record_format.encode(sequences, per_row, rule, settings.masking)
@@ -72,7 +75,9 @@ def _pairs_of_shard(
     job: blocks.Job, plan: Plan, shard: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The ids of the blocks of a shard, and its pairs and their seeds (`stored_pairs`)."""
-    all_ids, all_pairs, all_seeds = [], [], []
+    all_ids = []
+    all_pairs = []
+    all_seeds = []
     first_id = 0
     for block, units in itertools.groupby(plan.units_of(shard), key=lambda unit: unit[0]):
         ids, pairs_of_passes = blocks.stored_pairs(job, block)
