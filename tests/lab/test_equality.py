@@ -5,7 +5,8 @@ import math
 
 import pytest
 
-from lab.equality import comparison
+from lab.equality import comparison, parts
+from lab.equality.data import ROOT
 from lab.equality.parts import summary
 
 BEFORE = {
@@ -63,3 +64,11 @@ def test_a_summary_changes_with_values_and_with_their_order():
     turned = [[7.0, 5.0, 4.0], [3.0, 2.0, 1.0]]
     assert summary(array) != summary([[1.0, 2.0, 3.5], [4.0, 5.0, 7.0]])
     assert summary(array) != summary(turned)
+
+
+def test_the_recorded_values_have_every_part_and_no_folder_of_a_machine():
+    path = ROOT / "docs" / "results" / "data" / "equality_before.json"
+    values = comparison.read(str(path))
+    assert list(values) == list(parts.PARTS)
+    assert all("failed" not in part for part in values.values())
+    assert "/tmp" not in path.read_text() and str(ROOT) not in path.read_text()
