@@ -7,7 +7,7 @@ import os
 import re
 import statistics
 import string
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import cycle
 from typing import Any, NamedTuple
 
@@ -194,6 +194,14 @@ def _notes(folder: str) -> list[str]:
     return [files.read_bytes(path).decode()] if os.path.exists(path) else []
 
 
+def _parameters_here(measured: Measured, row: Row) -> str:
+    """The number of parameters of a row at this scale; "-" if it was not measured."""
+    for result in measured.rows.get(row.name, ()):
+        if "parameters" in result["measures"]:
+            return f"{result['measures']['parameters']['here']:,}"
+    return "-"
+
+
 def table(measured: Measured, scale: Scale) -> list[str]:
     """The table: the rows that the scale has, the columns that were measured, and the paper's numbers."""
     experiment = measured.experiment
@@ -202,19 +210,23 @@ def table(measured: Measured, scale: Scale) -> list[str]:
     is_trained = experiment.budget != "none"
     has_here = is_trained and any("parameters" in r["measures"] for r in measured.all_results())
     average = "average" in experiment.columns and "average" not in columns
-    titles = ["", *(COLUMNS[name].title for name in columns)]
     minutes = is_trained and "minutes" not in columns
-    titles += ["parameters here"] * has_here + ["minutes", "seeds"][not minutes :] * is_trained
-    titles += ["the paper's Avg"] * average
+    # Title and cell of each column after those of the experiment.
+    others: list[tuple[str, Callable[[Row], object]]] = []
+    if has_here:
+        others.append(("parameters here", lambda row: _parameters_here(measured, row)))
+    if minutes:
+        others.append(("minutes", lambda row: cell(measured, row, "minutes")))
+    if is_trained:
+        others.append(("seeds", lambda row: seeds_of(measured, row, columns)))
+    if average:
+        others.append(("the paper's Avg", lambda row: row.paper.get("average", "-")))
+
+    titles = ["", *(COLUMNS[name].title for name in columns), *(title for title, _ in others)]
     lines = []
     for row in rows:
-        measures = [result["measures"] for result in measured.rows.get(row.name, ())]
-        here = [f"{each['parameters']['here']:,}" for each in measures if "parameters" in each]
         cells = [row.name, *(cell(measured, row, name) for name in columns)]
-        cells += [*here, "-"][:1] * has_here + [cell(measured, row, "minutes")] * minutes
-        cells += [seeds_of(measured, row, columns)] * is_trained
-        cells += [row.paper.get("average", "-")] * average
-        lines.append(cells)
+        lines.append([*cells, *(make_cell(row) for _, make_cell in others)])
     chances = [chance_of(measured, COLUMNS[name]) for name in columns]
     if any(chances):
         levels = [f"{level.value:.1f}" if level else "" for level in chances]
@@ -357,7 +369,8 @@ def draw(measured, folder: str) -> str | None:
     """Draws the plot of an experiment, a `report.Measured`; returns its path, None if there is nothing to draw."""
     kinds = {"dots": _dots, "curves": _curves, "layers": _layers}
     kind = measured.experiment.plot
-    if not kind or not (figure := kinds[kind](measured)):
+    figure = kinds[kind](measured) if kind else None
+    if not figure:
         return None
     path = os.path.join(folder, "plot.png")
     save(figure, path)
@@ -472,7 +485,8 @@ def benchmark_table(content: Mapping[str, Any], busy: float = 0.1) -> list[str]:
     versions = ", ".join(f"{name} {version}" for name, version in content["versions"].items())
     rows = []
     for name, result in content["measurements"].items():
-        star = "\\*" * ((result.get("others") or 0) > busy)
+        was_disturbed = (result.get("others") or 0) > busy
+        star = "\\*" if was_disturbed else ""
         if result["status"] != "done":
             rows.append((f"`{name}`", f"{result['status']}: {result.get('reason', '')}", "", ""))
             continue

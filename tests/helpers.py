@@ -375,10 +375,17 @@ def tagging_files(rng: np.random.Generator) -> dict[str, str]:
     for split, lengths in sizes.items():
         lines = []
         for length in lengths:
-            words, previous = sentence(rng, length, length).split(), ""
+            words = sentence(rng, length, length).split()
+            previous = ""
             for word in words:
-                type = "PER" if word in NAMES.split() else "COLOUR" * (word in ("red", "blue"))
-                tag = f"{'I' if type == previous else 'B'}-{type}" if type else "O"
+                type = ""
+                if word in NAMES.split():
+                    type = "PER"
+                elif word in ("red", "blue"):
+                    type = "COLOUR"
+                tag = "O"
+                if type:
+                    tag = f"I-{type}" if type == previous else f"B-{type}"
                 lines.append(word if split == "test" else f"{word} x {tag}")
                 previous = type
             lines.append("")

@@ -57,7 +57,9 @@ def model(folder, tokenizer) -> pathlib.Path:
         f"--output_dir={folder / 'run'}",
         f"--albert_config_file={folder / 'config.json'}",
         f"--spm_model_file={folder / 'spiece.model'}",
-        *("--train_batch_size=4", "--num_train_steps=1", "--num_warmup_steps=0"),
+        "--train_batch_size=4",
+        "--num_train_steps=1",
+        "--num_warmup_steps=0",
     ]
     with eagerly():
         pretrain_here(*flags)

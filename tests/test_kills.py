@@ -26,8 +26,13 @@ SEED = int(os.environ.get("ALBERT_TEST_SEED", "0")) or time.time_ns()
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(
     [
-        *("tests.test_kills", "orbit", "tensorflow_text", "numba", "albert_tf.training.loop"),
-        *("albert_tf.tasks.pretraining.task", "albert_tf.tasks.classification.task"),
+        "tests.test_kills",
+        "orbit",
+        "tensorflow_text",
+        "numba",
+        "albert_tf.training.loop",
+        "albert_tf.tasks.pretraining.task",
+        "albert_tf.tasks.classification.task",
         "albert_tf.tasks.repeated_runs",
     ]
 )
@@ -98,15 +103,29 @@ def programs(inputs, task_flags):
     """The programs by name; pretraining reads the records of the preparation that was not killed."""
     vocabulary = f"--spm_model_file={inputs / 'spiece.model'}"
     preparation = [
-        *("-m", "data_prep.create_pretraining_data", vocabulary, "--num_shards=6"),
-        *(f"--input_file={inputs / 'text.txt'}", "--max_seq_length=40", "--num_workers=2"),
+        "-m",
+        "data_prep.create_pretraining_data",
+        vocabulary,
+        "--num_shards=6",
+        f"--input_file={inputs / 'text.txt'}",
+        "--max_seq_length=40",
+        "--num_workers=2",
     ]
     pretraining = [
-        *("run_pretraining.py", f"--input_file={inputs / 'records'}", vocabulary),
-        *(f"--eval_file={inputs / 'records'}", f"--albert_config_file={inputs / 'config.json'}"),
-        *("--train_batch_size=6", "--num_train_steps=60", "--num_warmup_steps=5"),
-        *("--eval_batch_size=8", "--max_eval_steps=2", "--eval_every_steps=10"),
-        *("--log_every_steps=3", "--save_checkpoints_steps=4", "--deterministic"),
+        "run_pretraining.py",
+        f"--input_file={inputs / 'records'}",
+        vocabulary,
+        f"--eval_file={inputs / 'records'}",
+        f"--albert_config_file={inputs / 'config.json'}",
+        "--train_batch_size=6",
+        "--num_train_steps=60",
+        "--num_warmup_steps=5",
+        "--eval_batch_size=8",
+        "--max_eval_steps=2",
+        "--eval_every_steps=10",
+        "--log_every_steps=3",
+        "--save_checkpoints_steps=4",
+        "--deterministic",
     ]
     runner, flags = task_flags["mrpc"]
     finetuning = [f"run_{runner}.py", *flags, "--deterministic", "--hidden_dropout_prob=0.1"]

@@ -61,14 +61,20 @@ def trained(prepared) -> pathlib.Path:
             f"--output_dir={prepared / 'pretrained'}",
             f"--albert_config_file={prepared / 'albert_config.json'}",
             f"--vocab_file={prepared / 'vocab.txt'}",
-            *("--train_batch_size=4", "--num_train_steps=3", "--num_warmup_steps=1"),
+            "--train_batch_size=4",
+            "--num_train_steps=3",
+            "--num_warmup_steps=1",
         )
         fine_tune_here(
-            *("classifier", "--task_name=table", "--text_columns=text_a"),
+            "classifier",
+            "--task_name=table",
+            "--text_columns=text_a",
             *(f"--{name}_file={prepared / 'train.tsv'}" for name in ("train", "eval")),
             f"--init_checkpoint={prepared / 'pretrained' / 'model'}",
             f"--output_dir={prepared / 'classifier'}",
-            *("--max_seq_length=31", "--train_batch_size=6", "--num_train_steps=2"),
+            "--max_seq_length=31",
+            "--train_batch_size=6",
+            "--num_train_steps=2",
         )
     return prepared
 

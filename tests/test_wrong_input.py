@@ -203,8 +203,14 @@ WRONG_FILES = [
 @pytest.mark.parametrize("case", range(len(WRONG_FILES)))
 def test_a_file_of_another_form(case, tiny_pretrained, tmp_path):
     command, content, reason = WRONG_FILES[case]
-    name = "train/high/1.txt" if command == RACE_HIGH else "file.json" if "squad" in command else ""
-    path = tmp_path / (name or "file.tsv" if "task_name" in command else name or "file.txt")
+    if command == RACE_HIGH:
+        path = tmp_path / "train" / "high" / "1.txt"
+    elif "squad" in command:
+        path = tmp_path / "file.json"
+    elif "task_name" in command:
+        path = tmp_path / "file.tsv"
+    else:
+        path = tmp_path / "file.txt"
     helpers.write_files(tmp_path, {str(path.relative_to(tmp_path)): content})
     spm = tiny_pretrained / "spiece.model"
     program, *flags = command.format(path=path, folder=tmp_path, spm=spm).split(" ")

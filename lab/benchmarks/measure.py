@@ -27,8 +27,14 @@ Values = dict[str, Any]  # what the function of a measurement returns; JSON can 
 
 # Removed, so that each library chooses its number of threads as it does by default.
 _DROPPED_VARIABLES = (
-    *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"),
-    *("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "KMP_AFFINITY", "LD_PRELOAD"),
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "NUMBA_NUM_THREADS",
+    "TF_NUM_INTRAOP_THREADS",
+    "TF_NUM_INTEROP_THREADS",
+    "KMP_AFFINITY",
+    "LD_PRELOAD",
 )
 ENVIRONMENT = {
     "CUDA_VISIBLE_DEVICES": "-1",  # processors are compared, not GPUs

@@ -24,8 +24,14 @@ from lab.machine import commit, processor_info, processor_name
 
 RESULTS_FILE = "results.json"
 _PACKAGES = (
-    *("albert-tf", "tensorflow", "tf-keras", "tf-models-official", "tensorflow-text", "numpy"),
-    *("numba", "sentencepiece"),
+    "albert-tf",
+    "tensorflow",
+    "tf-keras",
+    "tf-models-official",
+    "tensorflow-text",
+    "numpy",
+    "numba",
+    "sentencepiece",
 )
 
 

@@ -51,10 +51,24 @@ SAMPLE_CORPUS = "sample_corpus"
 PRETRAINING = (RunConfig, OptimizerConfig, PretrainingConfig)
 # Settings that a run fills in itself, and that no file can contain.
 _FILLED_IN = {
-    *("output_dir", "seed", "init_checkpoint", "warm_start_from_shallower"),
-    *("spm_model_file", "vocab_file", "input_file", "eval_file", "train_file", "predict_file"),
-    *("model", "albert_config_file", "foreign", "task_name", "version", "data_dir"),
-    *("output_file", "output_prefix"),
+    "output_dir",
+    "seed",
+    "init_checkpoint",
+    "warm_start_from_shallower",
+    "spm_model_file",
+    "vocab_file",
+    "input_file",
+    "eval_file",
+    "train_file",
+    "predict_file",
+    "model",
+    "albert_config_file",
+    "foreign",
+    "task_name",
+    "version",
+    "data_dir",
+    "output_file",
+    "output_prefix",
 }
 
 

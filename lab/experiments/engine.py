@@ -79,9 +79,10 @@ class Engine:
         present = []
         for row in rows:
             texts = {each.text for each in experiment.with_sources(row)}
+            missing = texts - self.workspace.texts.keys()
             if not scale.has_row(experiment, row):
                 print(f"{experiment.name}, {row.name}: not at scale {scale.name}")
-            elif is_trained and (missing := texts - self.workspace.texts.keys()):
+            elif is_trained and missing:
                 print(
                     f"{experiment.name}, {row.name}: needs the text {min(missing)!r}, see --data_dir"
                 )

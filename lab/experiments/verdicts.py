@@ -94,7 +94,7 @@ def compare(
     *agreeing, allowed = {
         "lower": (0.0, math.inf, ""),
         "near": (-within, within, f", near is {within:g}"),
-        "at_most": (-math.inf, within, f", no better is at most {within:g}" * (within > 0)),
+        "at_most": (-math.inf, within, f", no better is at most {within:g}" if within > 0 else ""),
     }[rule]
     counts = [len(sample) for sample in samples]
     variances = [statistics.variance(sample) for sample in samples if len(sample) > 1]

@@ -33,19 +33,26 @@ _RETURNED = {"load_predictor": Predictor, "load_pretrained": ModelWithHead}
 _METHODS = {
     "Predictor": ("predict", "embed", "encode", "similarity", "rank", "score"),
     "Tokenizer": (
-        *(
-            "from_pretrained",
-            "from_file",
-            "save_pretrained",
-            "encode",
-            "encode_batch",
-            "encode_with_offsets",
-        ),
-        *("decode", "id_to_token", "token_to_id", "vocabulary"),
+        "from_pretrained",
+        "from_file",
+        "save_pretrained",
+        "encode",
+        "encode_batch",
+        "encode_with_offsets",
+        "decode",
+        "id_to_token",
+        "token_to_id",
+        "vocabulary",
     ),
     "AlbertConfig": (
-        *("from_name", "from_json_file", "from_dict", "replace", "with_labels", "labels"),
-        *("to_dict", "to_json_string"),
+        "from_name",
+        "from_json_file",
+        "from_dict",
+        "replace",
+        "with_labels",
+        "labels",
+        "to_dict",
+        "to_json_string",
     ),
 }
 _LINE = 88  # maximum length of a signature on one line
@@ -90,7 +97,7 @@ def _table_of_fields(cls: Any) -> str:
     rows += ["| field | default | meaning |", "|---|---|---|"]
     for field in dataclasses.fields(cls):
         if declared := field.metadata:
-            choices = f" One of {', '.join(declared['choices'])}." * bool(declared["choices"])
+            choices = f" One of {', '.join(declared['choices'])}." if declared["choices"] else ""
             rows.append(f"| `{field.name}` | `{field.default}` | {declared['help']}{choices} |")
     return "\n".join(rows)
 
@@ -135,7 +142,8 @@ def markdown(doc: str) -> str:
         if title == "Example":  # its lines are indented; what follows is text
             example, text = re.fullmatch(r"\n((?:  [^\n]*\n?)+)(.*)", body, re.DOTALL).groups()
             lines += ["", "**Example**", "", "```", inspect.cleandoc(example), "```"]
-            lines += ["", text.strip()] * bool(text.strip())
+            if text.strip():
+                lines += ["", text.strip()]
         elif title in ("Returns", "Source"):
             lines += ["", f"**{title}:** {text}"]
         else:

@@ -28,8 +28,13 @@ CONFIG = AlbertConfig(
     share_parameters="none",
 )
 _SIZES = (
-    *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"),
-    *("intermediate_size", "max_position_embeddings", "type_vocab_size"),
+    "vocab_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "max_position_embeddings",
+    "type_vocab_size",
 )
 INPUTS = {"input_ids": np.array([[2, 7, 9, 3]]), "segment_ids": np.array([[0, 0, 1, 1]])}
 

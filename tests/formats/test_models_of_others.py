@@ -342,10 +342,20 @@ def test_a_wrong_value_gets_one_line_that_names_it(name, key, value, expected, t
 
 # Another value of each key that is followed, or without effect: what it changes is in the other test.
 FOLLOWED_EARLY = {  # sizes without which the tensors do not fit, and labels of a classifier
-    *("vocab_size", "hidden_size", "num_hidden_layers", "intermediate_size", "type_vocab_size"),
+    "vocab_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "intermediate_size",
+    "type_vocab_size",
     "max_position_embeddings",
-    *("architectures", "id2label", "sentence_transformers", "sbert_ce_default_activation_function"),
-    *("embedding_size", "num_hidden_groups", "inner_group_num", "classifier_dropout_prob"),
+    "architectures",
+    "id2label",
+    "sentence_transformers",
+    "sbert_ce_default_activation_function",
+    "embedding_size",
+    "num_hidden_groups",
+    "inner_group_num",
+    "classifier_dropout_prob",
     "keep_accents",  # of SentencePiece
     "tokenizer_class",  # with a tokenizer.json
 }

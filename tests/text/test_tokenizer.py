@@ -328,7 +328,13 @@ def test_released_vocabulary(released_model_file):
     assert tokenizer.vocab_size == 30000
     assert tokenizer.sha256[:8] == "fefb02b6"
     assert [tokenizer.id_to_token(id) for id in tokenizer.encode("In 1999, [CLS]")] == [
-        *("▁in", "▁1999", ",", "▁[", "cl", "s", "]")
+        "▁in",
+        "▁1999",
+        ",",
+        "▁[",
+        "cl",
+        "s",
+        "]",
     ]
 
 

@@ -11,9 +11,13 @@ from albert_tf.data.record_formats.full import parse_batch, pretraining_schema
 from tests.helpers import pretrain_here
 
 LAMB_RUN = [
-    *("--train_batch_size=8", "--learning_rate=0.00176", "--num_train_steps=20"),
-    *("--num_warmup_steps=3", "--shuffle_buffer_examples=1"),
-    *("--log_every_steps=1", "--stop_after_steps=8"),
+    "--train_batch_size=8",
+    "--learning_rate=0.00176",
+    "--num_train_steps=20",
+    "--num_warmup_steps=3",
+    "--shuffle_buffer_examples=1",
+    "--log_every_steps=1",
+    "--stop_after_steps=8",
 ]
 
 

@@ -20,10 +20,17 @@ def flags(records_file, tmp_path):
     config = TINY.replace(num_hidden_layers=1, hidden_dropout_prob=0.1)
     (tmp_path / "config.json").write_text(config.to_json_string())
     return [
-        *(f"--input_file={records_file}", f"--eval_file={records_file}", "--deterministic"),
-        *(f"--albert_config_file={tmp_path / 'config.json'}", "--train_batch_size=6"),
-        *("--num_train_steps=100000", "--num_warmup_steps=1", "--eval_batch_size=6"),
-        *("--max_eval_steps=2", "--log_every_steps=2", "--learning_rate=0.01"),
+        f"--input_file={records_file}",
+        f"--eval_file={records_file}",
+        "--deterministic",
+        f"--albert_config_file={tmp_path / 'config.json'}",
+        "--train_batch_size=6",
+        "--num_train_steps=100000",
+        "--num_warmup_steps=1",
+        "--eval_batch_size=6",
+        "--max_eval_steps=2",
+        "--log_every_steps=2",
+        "--learning_rate=0.01",
     ]
 
 
@@ -145,8 +152,12 @@ def test_other_programs_end_in_one_line_without_leftovers_or_orphans(tmp_path):
     words = ["one two three four five six seven eight nine ten"] * 20
     text.write_text("\n\n".join("\n".join(words) for _ in range(30_000)))
     process = start(
-        *("-m", "data_prep.split_sentences", f"--input_file={text}"),
-        *(f"--output_file={output / 'out.txt'}", "--num_workers=2", "--min_sentences=1"),
+        "-m",
+        "data_prep.split_sentences",
+        f"--input_file={text}",
+        f"--output_file={output / 'out.txt'}",
+        "--num_workers=2",
+        "--min_sentences=1",
     )
 
     def workers():

@@ -45,9 +45,13 @@ def common_flags(records_file, tmp_path_factory):
     config = tmp_path_factory.mktemp("config") / "albert_config.json"
     config.write_text(CONFIG.to_json_string())
     return [
-        *(f"--input_file={records_file}", f"--albert_config_file={config}"),
-        *("--train_batch_size=12", "--num_train_steps=6", "--num_warmup_steps=2"),
-        *("--learning_rate=0.01", "--log_every_steps=1"),
+        f"--input_file={records_file}",
+        f"--albert_config_file={config}",
+        "--train_batch_size=12",
+        "--num_train_steps=6",
+        "--num_warmup_steps=2",
+        "--learning_rate=0.01",
+        "--log_every_steps=1",
     ]
 
 

@@ -58,11 +58,18 @@ def pretrain(tmp_path_factory):
 
     def run(name, *flags):
         helpers.pretrain_here(
-            *(f"--input_file={folder / 'records'}", f"--eval_file={folder / 'records'}"),
-            *(f"--albert_config_file={folder / 'config.json'}", f"--train_batch_size={BATCH}"),
-            *(f"--num_train_steps={STEPS + 1}", "--num_warmup_steps=2", "--eval_batch_size=8"),
-            *("--learning_rate=0.01", "--log_every_steps=1", f"--stop_after_steps={STEPS}"),
-            *("--max_eval_steps=3", *flags),
+            f"--input_file={folder / 'records'}",
+            f"--eval_file={folder / 'records'}",
+            f"--albert_config_file={folder / 'config.json'}",
+            f"--train_batch_size={BATCH}",
+            f"--num_train_steps={STEPS + 1}",
+            "--num_warmup_steps=2",
+            "--eval_batch_size=8",
+            "--learning_rate=0.01",
+            "--log_every_steps=1",
+            f"--stop_after_steps={STEPS}",
+            "--max_eval_steps=3",
+            *flags,
             f"--output_dir={folder / name}",
         )
         return folder / name

@@ -33,12 +33,21 @@ def start_pair(folder, name) -> list[subprocess.Popen]:
     for free in sockets:
         free.close()
     command = [
-        *("run_pretraining.py", f"--input_file={folder / 'records'}"),
-        *(f"--eval_file={folder / 'records'}", f"--albert_config_file={folder / 'config.json'}"),
-        *("--train_batch_size=12", f"--num_train_steps={STEPS}", "--num_warmup_steps=2"),
-        *("--learning_rate=0.01", "--log_every_steps=5", "--save_checkpoints_steps=7"),
-        *("--eval_every_steps=15", "--eval_batch_size=14", "--max_eval_steps=0"),
-        *("--deterministic", "--distribution_strategy=multi_worker_mirrored"),
+        "run_pretraining.py",
+        f"--input_file={folder / 'records'}",
+        f"--eval_file={folder / 'records'}",
+        f"--albert_config_file={folder / 'config.json'}",
+        "--train_batch_size=12",
+        f"--num_train_steps={STEPS}",
+        "--num_warmup_steps=2",
+        "--learning_rate=0.01",
+        "--log_every_steps=5",
+        "--save_checkpoints_steps=7",
+        "--eval_every_steps=15",
+        "--eval_batch_size=14",
+        "--max_eval_steps=0",
+        "--deterministic",
+        "--distribution_strategy=multi_worker_mirrored",
         f"--output_dir={folder / name}",
     ]
 
@@ -70,7 +79,9 @@ def test_two_workers_finish_a_run_together(whole, folder, tmp_path):
         f"--init_checkpoint={whole}",
         f"--eval_file={folder / 'records'}",
         f"--output_dir={tmp_path / 'check'}",
-        *("--do_train=false", "--eval_batch_size=5", "--max_eval_steps=0"),
+        "--do_train=false",
+        "--eval_batch_size=5",
+        "--max_eval_steps=0",
     )
     for name, value in single["eval"].items():
         assert evaluation[name] == pytest.approx(value, rel=1e-4), name

@@ -179,7 +179,9 @@ def lower(settings: CheckSettings, step: Step, device_type: str = "TPU") -> tupl
 
 def broken_rules(text: str) -> list[str]:
     """The rules that a program breaks before it is compiled."""
-    broken = ["a shape is not static"] * ("<=" in text)
+    broken = []
+    if "<=" in text:
+        broken.append("a shape is not static")
     broken += [
         f"the step returns to the host: {name.strip(' (')}" for name in _ON_HOST if name in text
     ]

@@ -357,9 +357,14 @@ def test_a_resumed_run_has_the_masks_of_an_uninterrupted_one(
         folder = tmp_path / name
         with eagerly():  # tracing takes the most time of a run of a few steps
             pretrain_here(
-                *(f"--input_file={folder_of(record_set)}", f"--output_dir={folder}"),
-                *(f"--albert_config_file={config_file}", "--train_batch_size=16"),
-                *("--num_train_steps=4", "--num_warmup_steps=2", "--log_every_steps=1", *flags),
+                f"--input_file={folder_of(record_set)}",
+                f"--output_dir={folder}",
+                f"--albert_config_file={config_file}",
+                "--train_batch_size=16",
+                "--num_train_steps=4",
+                "--num_warmup_steps=2",
+                "--log_every_steps=1",
+                *flags,
             )
         return lines(folder / "metrics.jsonl")
 

@@ -46,9 +46,15 @@ def models(tiny_pretrained, tmp_path_factory):
 
 def words_of(models, output_dir, *changes, student="student"):
     return [
-        *("distill", f"--teacher={models / 'teacher'}", f"--init_checkpoint={models / student}"),
-        *(f"--input_file={models / 'text.txt'}", f"--eval_file={models / 'held_out.txt.gz'}"),
-        *(f"--output_dir={output_dir}", "--max_seq_length=16", "--train_batch_size=10", *changes),
+        "distill",
+        f"--teacher={models / 'teacher'}",
+        f"--init_checkpoint={models / student}",
+        f"--input_file={models / 'text.txt'}",
+        f"--eval_file={models / 'held_out.txt.gz'}",
+        f"--output_dir={output_dir}",
+        "--max_seq_length=16",
+        "--train_batch_size=10",
+        *changes,
     ]
 
 
