@@ -54,7 +54,7 @@ def run(
 
 
 def _run(
-    main: Callable[..., None],
+    main: Callable[..., object],
     settings_classes: Sequence[type[Settings]],
     description: str,
     defaults: Defaults | None,

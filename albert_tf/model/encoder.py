@@ -383,7 +383,9 @@ class AlbertEncoder(SavableModel):
         ffn_weights = cast_weights_per_layer(ffns, plain=plain)
 
         def apply(index: int, hidden, mask, seed=None):
-            layer = functools.partial(_layer, attentions[index], ffns[index], mask, seed, ops)
+            layer: Callable = functools.partial(
+                _layer, attentions[index], ffns[index], mask, seed, ops
+            )
             if self._recompute:
                 layer = recomputed(layer)
             return layer(hidden, attention_weights[index], ffn_weights[index])
