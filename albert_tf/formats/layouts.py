@@ -35,7 +35,7 @@ from albert_tf.formats import (
 from albert_tf.formats.description import Description
 from albert_tf.formats.file_names import GRAPH, WEIGHTS
 from albert_tf.formats.weights import Weights, check, check_settings
-from albert_tf.model.config import where_released
+from albert_tf.model.released_models import where_released
 
 
 class Layout(Protocol):

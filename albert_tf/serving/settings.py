@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 
 from albert_tf.core.settings import Settings, changed, setting
-from albert_tf.model.config import where_released
+from albert_tf.model.released_models import where_released
 from albert_tf.tasks import registry
 from albert_tf.tasks.settings import LONGEST_SEQUENCE, depth_setting
 from albert_tf.text.model_inputs import SHORTEST_SEQUENCE

@@ -6,7 +6,7 @@ import re
 from typing import Any, ClassVar
 
 from albert_tf.core.settings import LARGEST_INT32, Settings, setting
-from albert_tf.model.config import where_released
+from albert_tf.model.released_models import where_released
 
 _REFERENCE_BATCH_SIZE = 4096  # the paper's, for which its learning rate was chosen
 
