@@ -610,19 +610,31 @@ def write(
     elsewhere = {name for name in model.named_variables() if name.startswith(prefixes)}
     tensors = _their_tensors(model, left_out | elsewhere)
 
-    finds_special_tokens = tokenizer is not None and tokenizer.rules.finds_special_tokens
-    config = _their_config(model, task, sorted(left_out), finds_special_tokens=finds_special_tokens)
     if bert.is_bert(model.config):
         tensors = bert.to_bert(tensors)
-        config = bert.without_albert_sizes(config)
-    config["pad_token_id"] = tokenizer.pad_id if tokenizer else 0
-    config["bos_token_id"] = tokenizer.cls_id if tokenizer else 2
-    config["eos_token_id"] = tokenizer.sep_id if tokenizer else 3
+    config = config_of(model, task, tokenizer, left_out)
 
     contents[WEIGHTS] = safetensors.numpy.save(tensors, metadata={"format": "pt"})
     contents[CONFIG] = json.dumps(config, indent=2).encode() + b"\n"
     contents |= further or {}
     files.write_files(folder, {**contents, model_card.FILE: card.encode()})
+
+
+def config_of(
+    model: "ModelWithHead",
+    task: Mapping[str, Any],
+    tokenizer: Tokenizer | None,
+    left_out: Collection[str],
+) -> dict[str, Any]:
+    """The values of `config.json`; the variables that are left out are given by their released names."""
+    finds_special_tokens = tokenizer is not None and tokenizer.rules.finds_special_tokens
+    config = _their_config(model, task, sorted(left_out), finds_special_tokens=finds_special_tokens)
+    if bert.is_bert(model.config):
+        config = bert.without_albert_sizes(config)
+    config["pad_token_id"] = tokenizer.pad_id if tokenizer else 0
+    config["bos_token_id"] = tokenizer.cls_id if tokenizer else 2
+    config["eos_token_id"] = tokenizer.sep_id if tokenizer else 3
+    return config
 
 
 def left_out_of(model: "ModelWithHead", untrained: Collection[str]) -> set[str]:

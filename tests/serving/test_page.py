@@ -3,7 +3,7 @@
 import pytest
 
 from albert_tf import load_predictor
-from tests.serving.browser import PROGRAM, browser
+from lab.browser import PROGRAM, browser
 from tests.serving.test_server import serving
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not PROGRAM, reason="Chromium is not installed")]

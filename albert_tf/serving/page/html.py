@@ -50,10 +50,10 @@ def assembled(
     Args:
       model: what its scripts know about the model.
       scripts: names of files in this folder, in the order in which they are run.
-      parts: further elements by their `id`: data in base64.
+      parts: further elements by their `id`: data as text.
     """
     elements = [
-        f'<script id="{id}" type="application/gzip+base64">{data}</script>'
+        f'<script id="{id}" type="application/gzip+base85">{data}</script>'
         for id, data in (parts or {}).items()
     ]
     elements += [f"<script>\n{_file(name)}</script>" for name in scripts]

@@ -1,12 +1,28 @@
 "use strict";
 // The answers of a model inside the page, computed by ONNX Runtime's WebAssembly in one thread; see page.js.
 //
-// Each part of the page is a script element with bytes in base64, compressed with gzip.
+// Each part of the page is a script element with bytes that are compressed with gzip and written in base 85
+// (`offline.packed`).
+
+const DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;,=>?@^_`{|}~";
+
+// Five digits are four bytes; of the last ones, there may be fewer.
+function bytesOf(text) {
+  const values = new Uint8Array(128);
+  for (let digit = 0; digit < DIGITS.length; digit++) values[DIGITS.charCodeAt(digit)] = digit;
+  const numGroups = Math.ceil(text.length / 5), missing = numGroups * 5 - text.length;
+  const view = new DataView(new ArrayBuffer(numGroups * 4));
+  const padded = text + "~".repeat(missing);  // the largest digit
+  for (let group = 0, place = 0; group < numGroups; group++) {
+    let value = 0;
+    for (let i = 0; i < 5; i++) value = value * 85 + values[padded.charCodeAt(place++)];
+    view.setUint32(4 * group, value);
+  }
+  return new Uint8Array(view.buffer, 0, numGroups * 4 - missing);
+}
 
 async function partOfPage(id) {
-  const element = document.getElementById(id), text = atob(element.textContent);
-  const packed = new Uint8Array(text.length);
-  for (let i = 0; i < text.length; i++) packed[i] = text.charCodeAt(i);
+  const element = document.getElementById(id), packed = bytesOf(element.textContent);
   element.remove();  // its memory is not needed any more
   const unpacked = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
   return new Uint8Array(await new Response(unpacked).arrayBuffer());

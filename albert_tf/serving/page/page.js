@@ -97,6 +97,7 @@ async function request(ask) {
   errorLine.textContent = "";
   try {
     await ask(isStill);
+    performance.mark("answer");  // for measurements
     if (isStill()) statusLine.textContent = `${Math.max(1, Math.round(performance.now() - started))} ms`;
   } catch (error) {
     if (isStill()) { errorLine.textContent = error.message; statusLine.textContent = ""; put(); }

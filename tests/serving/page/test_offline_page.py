@@ -11,8 +11,8 @@ from albert_tf.core.errors import UserError
 from albert_tf.export import ExportSettings, export_model, main
 from albert_tf.serving.page import engine
 from albert_tf.serving.page import offline as offline_module
+from lab.browser import PROGRAM, browser
 from tests.helpers import ROOT, error_of
-from tests.serving.browser import PROGRAM, browser
 
 ENGINE = os.environ.get("ALBERT_WEB_ENGINE", f"{ROOT}/onnxruntime-web-{engine.VERSION}.tgz")
 needs_browser = pytest.mark.skipif(
