@@ -34,7 +34,8 @@ class ExportSettings(ModelUseSettings):
     output_file: str = setting("", "The file to write, instead of --output_dir; for a page (web).")
     format: str = setting(
         "saved_model",
-        "A SavedModel that takes strings, a TFLite or ONNX file that takes ids, or a page that works alone (web).",
+        "A SavedModel that takes strings; a TFLite or ONNX file that takes ids; a page that works alone (web); or a"
+        " folder for the JavaScript library @huggingface/transformers, with ONNX files in three sizes.",
         choices=tuple(EXPORTS),
     )
     version: int = setting(
@@ -46,11 +47,11 @@ class ExportSettings(ModelUseSettings):
         "Precision of a SavedModel; its variables and outputs are always float32.",
         choices=("float32", "bfloat16"),
     )
-    quantization: str = setting(
-        "none",
-        "Weights of a TFLite or ONNX file, or of a page: none is float32; int8 also rounds activations to 8 bits before"
-        " each product. Not for TFLite: int8_rows rounds those of each token separately, int8_weights none; int4 has"
-        " half a byte for each weight.",
+    quantization: str | None = setting(
+        None,
+        "Weights of a TFLite or ONNX file (none by default), or of a page (int4): none is float32; int8 also rounds"
+        " activations to 8 bits before each product. Not for TFLite: int8_rows rounds those of each token separately,"
+        " int8_weights none; int4 has half a byte for each weight.",
         choices=quantizations(),
     )
     block_size: int = setting(
@@ -74,10 +75,12 @@ class ExportSettings(ModelUseSettings):
         if form.file:
             self._refuse_unless_default("version", 1)
             self._refuse_unless_default("dtype", "float32")
-        if self.quantization not in form.quantizations:
+        quantization = self.used_quantization
+        if quantization not in form.quantizations:
             expected = f"expected one of {', '.join(form.quantizations)}"
-            self.refuse("quantization", f"={self.quantization}: for {self.format} {expected}")
-        if self.quantization != INT4 and self.block_size != BLOCK_SIZE:
+            self.refuse("quantization", f"={quantization}: for {self.format} {expected}")
+        has_blocks = quantization == INT4 or form.has_every_size
+        if not has_blocks and self.block_size != BLOCK_SIZE:
             self.refuse("block_size", f"={self.block_size}: only --quantization={INT4} has blocks")
         if self.block_size.bit_count() != 1:
             self.refuse("block_size", f"={self.block_size}: expected 16, 32, 64, 128 or 256")
@@ -94,6 +97,11 @@ class ExportSettings(ModelUseSettings):
             self.refuse("output_file", "contradicts --output_dir: give one of them")
         if not self.output_dir and not self.output_file:
             self.refuse("output_file" if form.is_one_file else "output_dir", "is required")
+
+    @property
+    def used_quantization(self) -> str:
+        """The quantization that is given, or that of the form."""
+        return self.quantization or EXPORTS[self.format].default_quantization
 
     @property
     def path(self) -> str:
@@ -159,7 +167,7 @@ def _export(settings: ExportSettings) -> str:
         task=task,
         missing=report.initialized,
         tokenizer=tokenizer,
-        quantization=settings.quantization,
+        quantization=settings.used_quantization,
         block_size=settings.block_size,
         dtype=settings.dtype,
         name=os.path.basename(os.path.abspath(settings.model)),

@@ -75,7 +75,8 @@ def _embedded(page: Browser, texts: list[str]) -> tuple[np.ndarray, float, float
     return np.array(result["vectors"]), result["seconds"], _thread_seconds(page) - before
 
 
-def _cosines(a: np.ndarray, b: np.ndarray) -> dict[str, float]:
+def cosines_of(a: np.ndarray, b: np.ndarray) -> dict[str, float]:
+    """The minimum and the median of the cosines of rows [n, D] with others."""
     norms = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
     cosines = (a * b).sum(axis=1) / norms
     return {
@@ -107,8 +108,8 @@ def measure(page: Browser, quantization: str, folder: str, web_engine: str) -> d
         **{f"{name}_seconds": round(min(time[name] for time in times), 2) for name in times[0]},
         "texts_per_second": round(len(texts) / min(seconds for _, seconds, _ in runs), 1),
         "texts_per_processor_second": round(len(texts) / min(seconds for *_, seconds in runs), 1),
-        "cosine_with_onnx_runtime": _cosines(alone, of_runtime),
-        "cosine_with_float32": _cosines(alone, exact),
+        "cosine_with_onnx_runtime": cosines_of(alone, of_runtime),
+        "cosine_with_float32": cosines_of(alone, exact),
     }
 
 

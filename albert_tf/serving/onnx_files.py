@@ -26,6 +26,8 @@ def convert(
     missing: Collection[str] = (),
     quantization: str = "none",
     block_size: int = BLOCK_SIZE,
+    *,
+    has_hidden_states: bool = False,
 ) -> dict[str, bytes]:
     """The contents of a model's ONNX files by name.
 
@@ -33,6 +35,8 @@ def convert(
       missing: released names of variables without trained values; outputs that need them are left out.
       quantization: a key of `onnx_quantized.GRAPHS`, where each is explained.
       block_size: the number of weights that share a scale in "int4".
+      has_hidden_states: whether an embedder's outputs are those of others' exports: `last_hidden_state` [B, L, D] and,
+        instead of `embedding`, `sentence_embedding`.
 
     Returns:
       `model.onnx` maps `INPUTS`, int64 [B, L] (multiple choice: [B, C, L]), and for an `AlbertForSpanOrNone` also
@@ -42,7 +46,8 @@ def convert(
     """
     parts = parts_without(missing)
     make_graph = onnx_quantized.GRAPHS[quantization]
-    contents = {MODEL: _model_file(make_graph(model, block_size), model, parts)}
+    graph = make_graph(model, block_size)
+    contents = {MODEL: _model_file(graph, model, parts, has_hidden_states=has_hidden_states)}
     if isinstance(model, heads.AlbertForPreTraining) and "mlm" in parts:
         contents[MASKED_LM] = _masked_lm_file(make_graph(model, block_size), model)
     return contents
@@ -98,7 +103,9 @@ def _fed_forward(graph: Graph, block: layers.FeedForwardBlock, hidden_BLD: str) 
     return graph.layer_norm(block.layer_norm, graph.op("Add", update_BLD, hidden_BLD))
 
 
-def _model_file(graph: Graph, model: ModelWithHead, parts: set[str]) -> bytes:
+def _model_file(
+    graph: Graph, model: ModelWithHead, parts: set[str], *, has_hidden_states: bool
+) -> bytes:
     inputs = dict.fromkeys(INPUTS, ["batch", "length"])
     match model:
         case heads.AlbertForPreTraining():
@@ -110,7 +117,7 @@ def _model_file(graph: Graph, model: ModelWithHead, parts: set[str]) -> bytes:
             logits_BLC = graph.scores(model.head, _encoded(graph, model.encoder, *INPUTS))
             graph.output("logits", logits_BLC, "batch", "length", len(model.config.labels))
         case heads.AlbertForEmbedding():
-            _add_embedding(graph, model)
+            _add_embedding(graph, model, has_hidden_states=has_hidden_states)
         case heads.AlbertForMultipleChoice():
             inputs = dict.fromkeys(INPUTS, ["batch", "choices", "length"])
             _add_choices(graph, model)
@@ -163,7 +170,9 @@ def _add_pretrained(graph: Graph, model: heads.AlbertForPreTraining, parts: set[
             graph.output("sop_logits", logits_B2, "batch", 2)
 
 
-def _add_embedding(graph: Graph, model: heads.AlbertForEmbedding) -> None:
+def _add_embedding(
+    graph: Graph, model: heads.AlbertForEmbedding, *, has_hidden_states: bool
+) -> None:
     """See `heads.AlbertForEmbedding.call`."""
     how = model.config.sentence_embedding
     hidden_BLD = _encoded(graph, model.encoder, *INPUTS)
@@ -185,7 +194,11 @@ def _add_embedding(graph: Graph, model: heads.AlbertForEmbedding) -> None:
         vectors_BD = _activated(graph, how["projection_activation"], projected_BD)
     if how["normalize"]:
         vectors_BD = _unit_length(graph, vectors_BD)
-    graph.output("embedding", vectors_BD, "batch", model.config.vector_size)
+    name = "sentence_embedding" if has_hidden_states else "embedding"
+    graph.output(name, vectors_BD, "batch", model.config.vector_size)
+    if has_hidden_states:
+        width = model.config.hidden_size
+        graph.output("last_hidden_state", hidden_BLD, "batch", "length", width)
 
 
 def _activated(graph: Graph, activation: str, vectors_BD: str) -> str:

@@ -7,9 +7,12 @@ from albert_tf.serving.exports.form import Form
 from albert_tf.serving.exports.onnx import ONNX
 from albert_tf.serving.exports.saved_model import SAVED_MODEL
 from albert_tf.serving.exports.tflite import TFLITE
+from albert_tf.serving.exports.transformers_js import TRANSFORMERS_JS
 from albert_tf.serving.exports.web import WEB
 
-EXPORTS: dict[str, Form] = {form.name: form for form in (SAVED_MODEL, TFLITE, ONNX, WEB)}
+EXPORTS: dict[str, Form] = {
+    form.name: form for form in (SAVED_MODEL, TFLITE, ONNX, WEB, TRANSFORMERS_JS)
+}
 
 
 def quantizations() -> tuple[str, ...]:

@@ -47,6 +47,8 @@ class Form:
       file: the name of its file in --output_dir; "" for a folder with the name of the version.
       write: writes an export.
       quantizations: the values of --quantization.
+      default_quantization: the one that is used if none is given.
+      has_every_size: whether it has files in several quantizations, `INT4` among them.
       packages: those that must be installed.
       reads_windows: whether programs that load such an export read long texts in windows.
       takes_texts: whether the export itself tokenizes, and so needs a vocabulary.
@@ -64,6 +66,8 @@ class Form:
     file: str
     write: Callable[[Order], None]
     quantizations: tuple[str, ...] = ("none",)
+    default_quantization: str = "none"
+    has_every_size: bool = False
     packages: tuple[str, ...] = ()
     reads_windows: bool = False
     takes_texts: bool = False

@@ -42,6 +42,7 @@ WEB = Form(
     file="page.html",
     write=_write,
     quantizations=("none", "int8", "int8_rows", "int8_weights", INT4),
+    default_quantization=INT4,
     packages=("onnx",),
     reads_windows=True,
     takes_texts=True,

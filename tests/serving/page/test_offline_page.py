@@ -90,7 +90,7 @@ def test_pages_in_small_weights_answer(offline, sources, tmp_path, kind, shown, 
 
 @needs_browser
 @pytest.mark.slow
-@pytest.mark.parametrize("quantization", ["none", "int8"])
+@pytest.mark.parametrize("quantization", ["none", "int8_rows", "int4"])
 def test_vectors_are_those_of_onnx_runtime(offline, sources, tmp_path, quantization):
     folder = tmp_path / "export"
     export_model(sources("embedder"), folder, format="onnx", quantization=quantization)
@@ -136,6 +136,8 @@ def test_wrong_settings_are_one_line(sources, tmp_path):
         return error_of(lambda: ExportSettings(model=sources("pairs"), **settings))
 
     assert error(format="web") == "--output_file is required"
+    page = ExportSettings(model=sources("pairs"), format="web", output_file="a.html")
+    assert page.used_quantization == "int4"
     assert error(format="onnx") == "--output_dir is required"
     both = error(format="web", output_file="a.html", output_dir="a")
     assert both == "--output_file contradicts --output_dir: give one of them"
