@@ -24,6 +24,7 @@ from albert_tf.core import files, flags
 from albert_tf.core.errors import UserError
 from albert_tf.core.progress import Progress
 from albert_tf.core.settings import setting
+from albert_tf.serving.engines import AUTO, ENGINES
 from albert_tf.serving.settings import ModelUseSettings
 from albert_tf.tasks.settings import files_setting
 from albert_tf.user_files import answer_tables, table_files
@@ -49,6 +50,12 @@ class AnswerSettings(ModelUseSettings):
         "What a line of standard input is; by default a JSON object for SQuAD and RACE, otherwise a text.",
         choices=("", "text", "json"),
     )
+    engine: str = setting(
+        AUTO,
+        "What computes the model: ONNX Runtime, which starts without TensorFlow, or TensorFlow; by default ONNX Runtime"
+        " where it and the package onnx are installed and there is no GPU.",
+        choices=ENGINES,
+    )
 
     def load_predictor(self) -> "Predictor":
         """The model with its vocabulary and its task's settings."""
@@ -62,6 +69,7 @@ class AnswerSettings(ModelUseSettings):
             max_seq_length=self.max_seq_length,
             batch_size=self.batch_size,
             num_hidden_layers=self.num_hidden_layers,
+            engine=self.engine,
         )
 
 

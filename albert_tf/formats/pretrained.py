@@ -17,7 +17,7 @@ from albert_tf.core import files
 from albert_tf.core.errors import UserError, first_line, shortened
 from albert_tf.formats import hugging_face, keras_hub, model_card, sentence_transformers, tf1
 from albert_tf.formats.layouts import read_weights
-from albert_tf.formats.weights import POOLER, LoadReport, Weights, match
+from albert_tf.formats.weights import POOLER, LoadReport, Weights, check_head, match
 from albert_tf.model import heads
 from albert_tf.model.encoder import AlbertEncoder, SavableModel
 from albert_tf.text.tokenizer import Tokenizer
@@ -132,10 +132,7 @@ def build_model(weights: Weights, *, dtype=None) -> tuple[heads.ModelWithHead, L
     """The model with the given weights, and a report of the variables that got a value."""
     model = heads.MODEL_CLASSES[weights.model_class](weights.config, dtype=dtype)
     report = assign_weights(model.named_variables(), weights)
-    missing = [name for name in report.initialized if name not in POOLER]
-    if missing and weights.model_class != heads.AlbertForPreTraining.__name__:
-        reason = f"by its configuration, but has no values for its head, {missing[0]} the first"
-        raise UserError(f"{weights.source}: is {weights.model_class} {reason}")
+    check_head(report, weights)
     model.mark_untrained(report.initialized)
     return model, report
 
@@ -151,6 +148,12 @@ def assign_weights(variables: Mapping[str, tf.Variable], weights: Weights) -> Lo
     for name in report.loaded:
         variables[name].assign(weights.arrays[name])
     return report
+
+
+def weights_of(model: heads.ModelWithHead) -> Weights:
+    """A model in memory as `Weights`."""
+    arrays = {name: variable.numpy() for name, variable in model.named_variables().items()}
+    return Weights("", model.config, arrays, type(model).__name__)
 
 
 def save_pretrained(

@@ -11,8 +11,11 @@ import numpy as np
 
 from albert_tf.core import files
 from albert_tf.core.errors import UserError, shortened
+from albert_tf.model import head_names
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.head_names import ARCHITECTURES, PRETRAINING
+from albert_tf.model.pooling import parts_of
+from albert_tf.model.vector_modules import DENSE, NORMALIZE
 from albert_tf.text.rules import TokenizerRules
 from albert_tf.text.tokenizer import KINDS, Tokenizer
 
@@ -163,6 +166,78 @@ def encoder_shapes(config: AlbertConfig) -> dict[str, tuple[int, ...]]:
         shapes[f"{layer_name}/{first}"] = (inputs, outputs) if is_matrix else (outputs,)
         shapes[f"{layer_name}/{second}"] = (outputs,)
     return shapes
+
+
+def head_shapes(model_class: str, config: AlbertConfig) -> dict[str, tuple[int, ...]]:
+    """The shapes of the variables of a head by their released names, without a model; for a class of this library."""
+    hidden = config.hidden_size
+
+    def scores(prefix: str, number: int) -> dict[str, tuple[int, ...]]:
+        return {f"{prefix}output_weights": (number, hidden), f"{prefix}output_bias": (number,)}
+
+    def dense(layer: str, inputs: int, outputs: int) -> dict[str, tuple[int, ...]]:
+        return {f"{layer}/kernel": (inputs, outputs), f"{layer}/bias": (outputs,)}
+
+    def layer_norm(layer: str, width: int) -> dict[str, tuple[int, ...]]:
+        return {f"{layer}/gamma": (width,), f"{layer}/beta": (width,)}
+
+    match model_class:
+        case head_names.PRETRAINING:
+            embedding = config.embedding_size
+            return {
+                **dense("cls/predictions/transform/dense", hidden, embedding),
+                **layer_norm("cls/predictions/transform/LayerNorm", embedding),
+                "cls/predictions/output_bias": (config.vocab_size,),
+                **scores("cls/seq_relationship/", 2),
+            }
+        case head_names.SEQUENCE_CLASSIFICATION | head_names.TOKEN_CLASSIFICATION:
+            return scores("", len(config.labels))
+        case head_names.MULTIPLE_CHOICE:
+            return scores("", 1)
+        case head_names.SPAN:
+            return scores("cls/squad/", 2)
+        case head_names.SPAN_OR_NONE:
+            return {
+                **dense("start_logits/dense", hidden, 1),
+                **dense("end_logits/dense_0", 2 * hidden, hidden),
+                **layer_norm("end_logits/LayerNorm", hidden),
+                **dense("end_logits/dense_1", hidden, 1),
+                **dense("answer_class/dense_0", 2 * hidden, hidden),
+                "answer_class/dense_1/kernel": (hidden, 1),
+            }
+        case head_names.EMBEDDING:
+            return _shapes_of_modules(config)
+        case _:
+            raise ValueError(f"{model_class}: expected a class of this library")
+
+
+def _shapes_of_modules(config: AlbertConfig) -> dict[str, tuple[int, ...]]:
+    """The shapes of what follows the pooling of an embedder; a module's width is the size of what it is given."""
+    how = config.sentence_embedding
+    shapes: dict[str, tuple[int, ...]] = {}
+    width = config.hidden_size * len(parts_of(how["pooling"]))
+    for number, module in enumerate(how["modules"]):
+        layer = f"{head_names.EMBEDDING_MODULES}{number}"
+        if module["kind"] == DENSE:
+            shapes[f"{layer}/kernel"] = (width, module["size"])
+            shapes[f"{layer}/bias"] = (module["size"],)
+            width = module["size"]
+        elif module["kind"] != NORMALIZE:
+            shapes[f"{layer}/gamma"] = (width,)
+            shapes[f"{layer}/beta"] = (width,)
+    size = how["projection_size"]
+    if size:
+        shapes[f"{head_names.EMBEDDING_PROJECTION}kernel"] = (width, size)
+        shapes[f"{head_names.EMBEDDING_PROJECTION}bias"] = (size,)
+    return shapes
+
+
+def check_head(report: LoadReport, weights: Weights) -> None:
+    """Checks that all variables of a head have values; a pretrained model may lack heads, and any model its pooler."""
+    missing = [name for name in report.initialized if name not in POOLER]
+    if missing and weights.model_class != PRETRAINING:
+        reason = f"by its configuration, but has no values for its head, {missing[0]} the first"
+        raise UserError(f"{weights.source}: is {weights.model_class} {reason}")
 
 
 def check(weights: Weights) -> None:

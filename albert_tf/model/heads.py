@@ -24,6 +24,7 @@ from albert_tf.model.encoder import (
     prefixed,
     training_seed,
 )
+from albert_tf.model.numbers import NUM_ENDS, NUM_STARTS
 from albert_tf.model.pooling import POOLINGS, parts_of
 from albert_tf.model.vector_modules import (
     DENSE,
@@ -266,8 +267,8 @@ class AlbertForSpanOrNone(ModelWithHead):
     """
 
     uses_pooler = False
-    num_starts = 5  # K; original run_squad_v2.py, start_n_top
-    num_ends = 5  # K; end_n_top
+    num_starts = NUM_STARTS  # K
+    num_ends = NUM_ENDS  # K
 
     def _build_head(self, initializers):
         width = self.config.hidden_size

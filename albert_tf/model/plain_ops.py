@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-NOT_ATTENDED = -10000.0  # added before the softmax (original modeling.py:806-834)
+from albert_tf.model.numbers import NOT_ATTENDED
 
 
 def split_heads(projected_BLJ, bias_J, num_heads: int) -> list[tf.Tensor]:

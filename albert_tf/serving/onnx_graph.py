@@ -8,28 +8,29 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx
-import tensorflow as tf
 from onnx import TensorProto, helper, numpy_helper
 
 from albert_tf.core.errors import UserError
-from albert_tf.model import encoder as layers
+from albert_tf.formats.weights import Weights
 from albert_tf.model.activations import ACTIVATIONS
-from albert_tf.model.heads import ModelWithHead, ScoreHead
 
 OPSET, IR_VERSION = 20, 9  # the first opset with Gelu, and the version of the format from its time
 
 
 class Graph:
-    """Nodes, weights and outputs of a graph that is being built; values are identified by name."""
+    """Nodes, weights and outputs of a graph that is being built; values are identified by name.
+
+    A weight is named as in the released checkpoints, and a layer by the beginning of its weights' names.
+    """
 
     # Domains of operations besides those of ONNX itself, and their versions.
     domains: Mapping[str, int] = {}
 
-    def __init__(self, model: ModelWithHead, block_size: int):
+    def __init__(self, weights: Weights, block_size: int):
         """`block_size` is for the graphs of `onnx_quantized.py` whose weights have scales by blocks."""
-        self.config = model.config
+        self.config = weights.config
         self.block_size = block_size
-        self._names = {variable.ref(): name for name, variable in model.named_variables().items()}
+        self._weights = weights
         self._nodes: list[onnx.NodeProto] = []
         self._constants: dict[str, onnx.TensorProto] = {}
         self._outputs: list[onnx.ValueInfoProto] = []
@@ -49,23 +50,23 @@ class Graph:
         self._nodes.append(helper.make_node(operation, inputs, outputs, name=name, **attributes))
         return outputs
 
-    def name_of(self, variable: tf.Variable) -> str:
-        """The released name of a variable."""
-        return self._names[variable.ref()]
+    def array(self, name: str) -> np.ndarray:
+        """The values of a weight, float32."""
+        return np.asarray(self._weights.arrays[name], np.float32)
 
-    def weight(self, variable: tf.Variable) -> str:
-        """The name of a variable's value, float32; the variable is stored at its first use only."""
-        return self.constant(self.name_of(variable), variable.numpy())
+    def weight(self, name: str) -> str:
+        """The value of a weight, float32, which is stored at its first use only."""
+        return self.constant(name, self.array(name))
 
-    def rows(self, table: tf.Variable, ids: str) -> str:
+    def rows(self, table: str, ids: str) -> str:
         """Rows of a table, float32."""
         return self.op("Gather", self.weight(table), ids)
 
-    def product(self, value: str, kernel: tf.Variable) -> str:
+    def product(self, value: str, kernel: str) -> str:
         """[..., I] x [I, O] -> [..., O]."""
         return self.op("MatMul", value, self.weight(kernel))
 
-    def products_with_rows(self, value_XE: str, table: tf.Variable, bias: tf.Variable) -> str:
+    def products_with_rows(self, value_XE: str, table: str, bias: str) -> str:
         """[X, E], table [V, E], bias [V] -> [X, V]."""
         # Unlike MatMul, Gemm accepts the table without a transposition, but it works on matrices only.
         return self.op("Gemm", value_XE, self.weight(table), self.weight(bias), transB=1)
@@ -95,7 +96,13 @@ class Graph:
         self._outputs.append(helper.make_tensor_value_info(name, kind, dimensions))
 
     def content(self, inputs: Mapping[str, Sequence[str]]) -> bytes:
-        """The file of this graph."""
+        """The file of this graph, which ONNX has checked."""
+        model = self.model(inputs)
+        onnx.checker.check_model(model, full_check=True)
+        return model.SerializeToString()
+
+    def model(self, inputs: Mapping[str, Sequence[str]]) -> onnx.ModelProto:
+        """This graph as a model of ONNX."""
         for node in self._nodes:
             for names in (node.input, node.output):
                 names[:] = [self._renamed.get(name, name) for name in names]
@@ -106,24 +113,24 @@ class Graph:
         constants = list(self._constants.values())
         graph = helper.make_graph(self._nodes, "albert", infos, self._outputs, constants)
         versions = {"": OPSET, **self.domains}
-        model = helper.make_model(
+        return helper.make_model(
             graph,
             producer_name="albert-tf",
             opset_imports=[helper.make_opsetid(*version) for version in versions.items()],
             ir_version=IR_VERSION,
         )
-        onnx.checker.check_model(model, full_check=True)
-        return model.SerializeToString()
 
-    def dense(self, layer: layers.Dense, value: str) -> str:
+    def dense(self, layer: str, value: str) -> str:
         """[..., I] -> [..., O]; the layer without its activation."""
-        product = self.product(value, layer.kernel)
-        return self.op("Add", product, self.weight(layer.bias)) if layer.use_bias else product
+        product = self.product(value, f"{layer}/kernel")
+        return self.op("Add", product, self.weight(f"{layer}/bias"))
 
-    def layer_norm(self, layer: layers.LayerNorm, value: str) -> str:
-        """LayerNorm over the last axis."""
-        weights = self.weight(layer.gamma), self.weight(layer.beta)
-        return self.op("LayerNormalization", value, *weights, epsilon=layer.epsilon)
+    def layer_norm(self, layer: str, value: str, epsilon: float | None = None) -> str:
+        """LayerNorm over the last axis, by default with the epsilon of the configuration."""
+        weights = self.weight(f"{layer}/gamma"), self.weight(f"{layer}/beta")
+        if epsilon is None:
+            epsilon = self.config.layer_norm_eps
+        return self.op("LayerNormalization", value, *weights, epsilon=epsilon)
 
     def activation(self, value: str) -> str:
         """The activation of the configuration."""
@@ -134,10 +141,11 @@ class Graph:
             raise UserError(f"--format=onnx: {reason}; export --format=saved_model")
         return self.op(operation[0], value, **operation[1])
 
-    def scores(self, head: ScoreHead, value: str) -> str:
-        """[..., D] -> [..., C]."""
-        weights_DC = self.op("Transpose", self.weight(head.output_weights), perm=[1, 0])
-        return self.op("Add", self.op("MatMul", value, weights_DC), self.weight(head.output_bias))
+    def scores(self, head: str, value: str) -> str:
+        """[..., D] -> [..., C]; the head is the beginning of its weights' names, such as "cls/squad/"."""
+        weights_DC = self.op("Transpose", self.weight(f"{head}output_weights"), perm=[1, 0])
+        products = self.op("MatMul", value, weights_DC)
+        return self.op("Add", products, self.weight(f"{head}output_bias"))
 
     def without_last(self, value: str) -> str:
         """[..., 1] -> [...]."""

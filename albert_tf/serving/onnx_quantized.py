@@ -6,10 +6,9 @@ Which is how exact, small and fast was measured: docs/int8.md.
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-import tensorflow as tf
 from onnx import TensorProto
 
-from albert_tf.model.heads import ModelWithHead
+from albert_tf.formats.weights import Weights
 from albert_tf.serving import quantization
 from albert_tf.serving.onnx_graph import Graph
 
@@ -31,33 +30,31 @@ _LEAST_SCALE = 1e-12  # of a row of zeros
 class FloatsFromBytes(Graph):
     """ "int8_weights": weights of one byte, which an engine converts to float32 when it loads the file."""
 
-    def __init__(self, model: ModelWithHead, block_size: int):
-        super().__init__(model, block_size)
+    def __init__(self, weights: Weights, block_size: int):
+        super().__init__(weights, block_size)
         self._floats: dict[str, str] = {}  # weight stored in bytes -> its value in float32
 
-    def weight(self, variable: tf.Variable) -> str:
+    def weight(self, name: str) -> str:
         """See `Graph.weight`."""
-        name = self.name_of(variable)
         if not name.endswith(_IN_BYTES):
-            return super().weight(variable)
+            return super().weight(name)
         if name not in self._floats:
-            as_float = self.op("Cast", self._in_bytes(variable), to=TensorProto.FLOAT)
+            as_float = self.op("Cast", self._in_bytes(name), to=TensorProto.FLOAT)
             self._floats[name] = self.op("Mul", as_float, f"{name}_scale")
         return self._floats[name]
 
-    def rows(self, table: tf.Variable, ids: str) -> str:
+    def rows(self, table: str, ids: str) -> str:
         """See `Graph.rows`."""
-        name = self._in_bytes(table)
-        taken = self.op("Cast", self.op("Gather", name, ids), to=TensorProto.FLOAT)
-        return self.op("Mul", taken, self.op("Gather", f"{name}_scale", ids))
+        in_bytes = self._in_bytes(table)
+        taken = self.op("Cast", self.op("Gather", in_bytes, ids), to=TensorProto.FLOAT)
+        return self.op("Mul", taken, self.op("Gather", f"{table}_scale", ids))
 
-    def _in_bytes(self, variable: tf.Variable) -> str:
-        """The released name of a weight stored as int8; its scales have the name with "_scale"."""
-        name = self.name_of(variable)
+    def _in_bytes(self, name: str) -> str:
+        """A weight stored as int8, under its name; its scales have the name with "_scale"."""
         if not self.has_constant(name):
             is_kernel = name.endswith("kernel")
             make = quantization.of_columns if is_kernel else quantization.of_rows
-            in_bytes, scale = make(variable.numpy())
+            in_bytes, scale = make(self.array(name))
             self.constant(name, in_bytes)
             self.constant(f"{name}_scale", scale)
         return name
@@ -66,20 +63,19 @@ class FloatsFromBytes(Graph):
 class ProductsByBatch(FloatsFromBytes):
     """ "int8": products of bytes in the encoder; all activations of a batch share a scale. Else as int8_weights."""
 
-    def __init__(self, model: ModelWithHead, block_size: int):
-        super().__init__(model, block_size)
+    def __init__(self, weights: Weights, block_size: int):
+        super().__init__(weights, block_size)
         self._rounded: dict[str, list[str]] = {}  # value -> its bytes, their scale and zero point
 
-    def product(self, value: str, kernel: tf.Variable) -> str:
+    def product(self, value: str, kernel: str) -> str:
         """See `Graph.product`."""
-        name = self.name_of(kernel)
-        if not name.startswith(_ENCODER):
+        if not kernel.startswith(_ENCODER):
             return super().product(value, kernel)
         if value not in self._rounded:
             self._rounded[value] = self.several(3, "DynamicQuantizeLinear", value)
         in_bytes, scale, zero = self._rounded[value]
         sums = self.op("MatMulInteger", in_bytes, self._in_bytes(kernel), zero)
-        scales = self.op("Mul", scale, f"{name}_scale")
+        scales = self.op("Mul", scale, f"{kernel}_scale")
         return self.op("Mul", self.op("Cast", sums, to=TensorProto.FLOAT), scales)
 
 
@@ -91,8 +87,8 @@ class ProductsByRow(FloatsFromBytes):
 
     domains = {_MICROSOFT: 1}
 
-    def __init__(self, model: ModelWithHead, block_size: int):
-        super().__init__(model, block_size)
+    def __init__(self, weights: Weights, block_size: int):
+        super().__init__(weights, block_size)
         self._zero_points: dict[
             str, int
         ] = {}  # value -> its zero point, if it is not the usual one
@@ -106,24 +102,23 @@ class ProductsByRow(FloatsFromBytes):
         self._zero_points[activated] = zero
         return activated
 
-    def product(self, value: str, kernel: tf.Variable) -> str:
+    def product(self, value: str, kernel: str) -> str:
         """See `Graph.product`."""
-        name = self.name_of(kernel)
-        if not name.startswith(_ENCODER):
+        if not kernel.startswith(_ENCODER):
             return super().product(value, kernel)
-        width = kernel.shape[0]
+        width = len(self.array(kernel))
         high, scale = self._high_bytes(value, width)
         summed = self._sums(high, kernel, 1.0, self._zero_points.get(value, _ZERO_POINT))
-        if name.endswith("self/value/kernel"):
+        if kernel.endswith("self/value/kernel"):
             low = self._low_bytes(value, width)
             summed = self.op("Add", summed, self._sums(low, kernel, 1 / 254, _ZERO_POINT))
         return self.op("Mul", summed, scale)
 
-    def _sums(self, in_bytes: str, kernel: tf.Variable, scale: float, zero: int) -> str:
+    def _sums(self, in_bytes: str, kernel: str, scale: float, zero: int) -> str:
         """A product of bytes, times a scale and those of the kernel's columns, float32."""
-        name = self._in_bytes(kernel)
         zero_point = self.constant(f"zero_{zero}", np.array(zero, np.uint8))
-        factors = in_bytes, name, self.number(scale), f"{name}_scale", zero_point
+        columns = self._in_bytes(kernel)
+        factors = in_bytes, columns, self.number(scale), f"{kernel}_scale", zero_point
         return self.op("MatMulIntegerToFloat", *factors, domain=_MICROSOFT)
 
     def _high_bytes(self, value: str, width: int) -> tuple[str, str]:
@@ -170,9 +165,9 @@ class Blocks(FloatsFromBytes):
 
     domains = {_MICROSOFT: 1}
 
-    def rows(self, table: tf.Variable, ids: str) -> str:
+    def rows(self, table: str, ids: str) -> str:
         """See `Graph.rows`."""
-        width = table.shape[1]
+        width = self.array(table).shape[1]
         packed, scale, zero, block_size = self._table(table)
         rows = self.op(
             "GatherBlockQuantized",
@@ -191,28 +186,28 @@ class Blocks(FloatsFromBytes):
             rows = self.op("Slice", rows, starts, ends, axes)
         return rows
 
-    def product(self, value: str, kernel: tf.Variable) -> str:
+    def product(self, value: str, kernel: str) -> str:
         """See `Graph.product`."""
-        if not self.name_of(kernel).startswith("bert/"):
+        if not kernel.startswith("bert/"):
             return super().product(value, kernel)
-        name = self.name_of(kernel)
-        rows_OI = kernel.numpy().T
+        rows_OI = self.array(kernel).T
         block_size = quantization.block_size_for(rows_OI.shape[1], self.block_size)
-        if not self.has_constant(name):
+        if not self.has_constant(kernel):
             packed, scale, zero = quantization.in_blocks(rows_OI, block_size)
             in_blocks = packed.reshape(len(packed), -1, block_size // 2)
-            self._store(name, in_blocks, scale.reshape(-1), zero.reshape(-1))
-        return self._products(value, self._parts(name), rows_OI.shape, block_size)
+            self._store(kernel, in_blocks, scale.reshape(-1), zero.reshape(-1))
+        return self._products(value, self._parts(kernel), rows_OI.shape, block_size)
 
-    def products_with_rows(self, value_XE: str, table: tf.Variable, bias: tf.Variable) -> str:
+    def products_with_rows(self, value_XE: str, table: str, bias: str) -> str:
         """See `Graph.products_with_rows`."""
         packed, scale, zero, block_size = self._table(table)
+        num_rows, width = self.array(table).shape
         parts = (
-            self.op("Reshape", packed, self.integers(table.shape[0], -1, block_size // 2)),
+            self.op("Reshape", packed, self.integers(num_rows, -1, block_size // 2)),
             self.op("Reshape", scale, self.integers(-1)),
             self.op("Reshape", zero, self.integers(-1)),
         )
-        products_XV = self._products(value_XE, parts, tuple(table.shape), block_size)
+        products_XV = self._products(value_XE, parts, (num_rows, width), block_size)
         return self.op("Add", products_XV, self.weight(bias))
 
     def _products(
@@ -237,12 +232,12 @@ class Blocks(FloatsFromBytes):
             accuracy_level=_IN_FLOAT32,
         )
 
-    def _table(self, table: tf.Variable) -> tuple[str, str, str, int]:
+    def _table(self, name: str) -> tuple[str, str, str, int]:
         """The packed numbers, scales and zero points of a table, as `quantization.in_blocks`, and its block size."""
-        name = self.name_of(table)
+        table = self.array(name)
         block_size = quantization.block_size_for(table.shape[1], self.block_size)
         if not self.has_constant(name):
-            self._store(name, *quantization.in_blocks(table.numpy(), block_size))
+            self._store(name, *quantization.in_blocks(table, block_size))
         return *self._parts(name), block_size
 
     def _store(self, name: str, *arrays: np.ndarray) -> None:
@@ -255,8 +250,8 @@ class Blocks(FloatsFromBytes):
         return name, f"{name}_scale", f"{name}_zero"
 
 
-# --quantization -> the graph, made of a model and a block size
-GRAPHS: Mapping[str, Callable[[ModelWithHead, int], Graph]] = {
+# --quantization -> the graph, made of weights and a block size
+GRAPHS: Mapping[str, Callable[[Weights, int], Graph]] = {
     "none": Graph,
     "int8": ProductsByBatch,
     "int8_rows": ProductsByRow,

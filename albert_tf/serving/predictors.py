@@ -1,19 +1,18 @@
-"""Loads a finished model with its vocabulary and settings as a `Predictor`; ONNX exports need no TensorFlow."""
+"""Loads a finished model with its vocabulary and settings as a `Predictor`; most need no TensorFlow (`engines.py`)."""
 
 import functools
 import os
-from collections.abc import Sequence
-from typing import Any
 
 from albert_tf.core.errors import UserError
 from albert_tf.core.files import HUB_PREFIX, AnyPath
 from albert_tf.formats import layouts
 from albert_tf.formats.model_tokenizer import tokenizer_of
 from albert_tf.formats.weights import Weights
+from albert_tf.serving.engines import AUTO, TENSORFLOW, Computed, computed
 from albert_tf.serving.exports import form_that_computes
 from albert_tf.serving.exports.form import Form
 from albert_tf.serving.finished_model import predictor_class_of, task_settings_of
-from albert_tf.tasks.predictor import Compute, Predictor
+from albert_tf.tasks.predictor import Predictor
 from albert_tf.text.model_inputs import SHORTEST_SEQUENCE
 
 
@@ -25,6 +24,7 @@ def load_predictor(
     max_seq_length: int | None = None,
     batch_size: int = 32,
     num_hidden_layers: int | None = None,
+    engine: str = AUTO,
 ) -> Predictor:
     """Loads a finished model of any task, which answers texts.
 
@@ -47,6 +47,8 @@ def load_predictor(
       do_lower_case: whether text is lower-cased; None uses the value in the model's folder, or true if it has none.
       max_seq_length: maximum number of tokens of a sequence; None uses that of the fine-tuning, or the model's maximum.
       num_hidden_layers: see `load_pretrained`.
+      engine: what computes the model: "onnxruntime", which needs no TensorFlow, "tensorflow", or "auto", ONNX Runtime
+        where it and the package onnx are installed and there is no GPU. An export is always computed by its own.
 
     Raises:
       UserError: there is no such model, or no vocabulary for it; its task is unknown; or the length is above the
@@ -59,7 +61,7 @@ def load_predictor(
     tokenizer = tokenizer_of(weights, spm_model_file, do_lower_case)
     settings = task_settings_of(weights, max_seq_length)
     predictor_class = predictor_class_of(weights)
-    model, compute, untrained = _model_of(weights, form)
+    model, compute, untrained = _model_of(weights, form, engine)
     predictor = predictor_class(model, tokenizer, settings, batch_size, untrained, compute=compute)
     # Another process may have another current folder.
     predictor.loaded_from = functools.partial(
@@ -70,6 +72,7 @@ def load_predictor(
         max_seq_length=max_seq_length,
         batch_size=batch_size,
         num_hidden_layers=num_hidden_layers,
+        engine=engine,
     )
     return predictor
 
@@ -90,17 +93,15 @@ def _read(path: AnyPath, form: Form | None, num_hidden_layers: int | None) -> We
     return form.read(str(path))
 
 
-def _model_of(weights: Weights, form: Form | None) -> tuple[Any, Compute, Sequence[str]]:
-    """A model with its `config`, what computes its outputs, and the released names of its untrained variables."""
-    if form and form.load:
-        exported = form.load(weights)
-        return exported, exported, weights.left_out
-
-    from albert_tf.formats import pretrained  # TensorFlow
-    from albert_tf.tasks.compiled import Compiled
-
-    model, report = pretrained.build_model(weights)
-    return model, Compiled(model), report.initialized
+def _model_of(weights: Weights, form: Form | None, engine: str) -> Computed:
+    """The model, computed by the engine of its export, or by the given one."""
+    if not form or not form.load:
+        return computed(weights, engine)
+    if engine == TENSORFLOW:
+        reason = f"is an {form.title} export, which has no engine but its own"
+        raise UserError(f"{weights.source}: {reason}; give the model's folder")
+    exported = form.load(weights)
+    return exported, exported, weights.left_out
 
 
 def _absolute(path: AnyPath) -> str:

@@ -8,6 +8,7 @@ import pytest
 
 from albert_tf import UserError, save_pretrained
 from albert_tf.export import export_model
+from albert_tf.formats.pretrained import weights_of
 from albert_tf.model import heads
 from albert_tf.model.pooling import POOLINGS
 from albert_tf.model.vector_modules import VECTOR_ACTIVATIONS
@@ -52,7 +53,7 @@ def in_openvino(content: bytes):
 
 
 def assert_same_outputs(model, runtime=in_onnxruntime) -> None:
-    for file, content in onnx_files.convert(model).items():
+    for file, content in onnx_files.convert(weights_of(model)).items():
         run = runtime(content)
         for batch, length in SIZES:
             features = features_of(model, length, batch, length)
@@ -74,7 +75,7 @@ def test_every_class_has_its_outputs_at_any_batch_and_length(name, runtime):
 def test_every_sharing_strategy(changes):
     model = make(**changes)
     assert_same_outputs(model)
-    (content,) = onnx_files.convert(model).values()
+    (content,) = onnx_files.convert(weights_of(model)).values()
     constants = onnx.load_from_string(content).graph.initializer
     shapes = {constant.name: tuple(constant.dims) for constant in constants}
     variables = {name: tuple(each.shape) for name, each in model.named_variables().items()}
@@ -91,7 +92,7 @@ def test_every_pooling_and_activation_of_vectors_has_operations_of_onnx():
 
 
 def test_the_file_says_what_it_is():
-    content = onnx_files.convert(make("AlbertForMultipleChoice"))["model.onnx"]
+    content = onnx_files.convert(weights_of(make("AlbertForMultipleChoice")))["model.onnx"]
     model = onnx.load_from_string(content)
     onnx.checker.check_model(model, full_check=True)
     assert [(opset.domain, opset.version) for opset in model.opset_import] == [("", 20)]
@@ -113,7 +114,7 @@ def test_what_has_no_values_is_left_out():
     without = ("cls/predictions/output_bias", "bert/pooler/dense/bias")
     outputs[without] = ({"model.onnx"}, ["last_hidden_state"])
     for missing, (files, names) in outputs.items():
-        contents = onnx_files.convert(model, missing)
+        contents = onnx_files.convert(weights_of(model), missing)
         assert contents.keys() == files
         graph = onnx.load_from_string(contents["model.onnx"]).graph
         assert [output.name for output in graph.output] == names

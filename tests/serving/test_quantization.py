@@ -6,6 +6,7 @@ import onnx
 import pytest
 
 from albert_tf.formats import layouts, model_tokenizer, pretrained
+from albert_tf.formats.pretrained import weights_of
 from albert_tf.model import heads
 from albert_tf.serving import onnx_files, quantization
 from albert_tf.serving.onnx_model import OnnxModel
@@ -77,7 +78,7 @@ FORMS = {
 def test_every_class_in_small_weights_is_close_to_the_model(name, how):
     model = make(name)
     operation, most = FORMS[how]
-    contents = onnx_files.convert(model, (), how)
+    contents = onnx_files.convert(weights_of(model), (), how)
     features = features_of(model, 1, 3, TINY.max_position_embeddings)
     for file, content in contents.items():
         expected = outputs_of(model, features, file)
@@ -120,7 +121,7 @@ def cosines(vectors: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 def assert_close_and_independent(model, features, least: float, how: str, block_size: int) -> None:
     """Checks cosines with the model's vectors, and that each text has the same vector alone and without padding."""
-    contents = onnx_files.convert(model, (), how, block_size)
+    contents = onnx_files.convert(weights_of(model), (), how, block_size)
     computed = OnnxModel(contents, model.config)
     vectors = computed.outputs("model.onnx", features)["embedding"]
     assert cosines(vectors, outputs_of(model, features, "model.onnx")["embedding"]).min() > least
@@ -169,9 +170,9 @@ def test_half_bytes_of_shared_layers_are_stored_once(changes):
         heads.AlbertForPreTraining(WIDE.replace(num_hidden_layers=number, **changes), seed=5)
         for number in (1, 12)
     )
-    small = onnx_files.convert(one_layer, (), "int4")
-    large = onnx_files.convert(twelve_layers, (), "int4")
-    whole = onnx_files.convert(one_layer)
+    small = onnx_files.convert(weights_of(one_layer), (), "int4")
+    large = onnx_files.convert(weights_of(twelve_layers), (), "int4")
+    whole = onnx_files.convert(weights_of(one_layer))
     for file, content in small.items():
         # What more layers add are operations, not weights: a layer has 130,000 of them.
         assert len(large[file]) - len(content) < 11 * 6_000

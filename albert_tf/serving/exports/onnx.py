@@ -6,13 +6,15 @@ from albert_tf.serving.exports.form import INT4, Form, Order, check_has_pooler, 
 
 
 def _write(order: Order) -> None:
-    from albert_tf.serving import onnx_files  # needs TensorFlow
+    from albert_tf.serving import onnx_files  # needs the package onnx
 
     # The files of a pretrained model omit outputs without trained values.
     is_pretrained = order.weights.model_class == PRETRAINING
     if order.model.uses_pooler and not is_pretrained:
         check_has_pooler(order)
-    contents = onnx_files.convert(order.model, order.missing, order.quantization, order.block_size)
+    contents = onnx_files.convert(
+        order.weights, order.missing, order.quantization, order.block_size
+    )
     write_files(order, contents)
 
 

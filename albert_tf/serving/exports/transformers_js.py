@@ -49,7 +49,7 @@ def _write(order: Order) -> None:
     fills_masks = False
     for name, quantization in _FILES.items():
         of_model = onnx_files.convert(
-            order.model, order.missing, quantization, order.block_size, has_hidden_states=True
+            order.weights, order.missing, quantization, order.block_size, has_hidden_states=True
         )
         fills_masks = MASKED_LM in of_model
         contents[name] = of_model[MASKED_LM if fills_masks else MODEL]

@@ -27,7 +27,7 @@ def _write(order: Order) -> None:
     )
     content = offline.offline_page(
         predictor,
-        onnx_files.convert(order.model, order.missing, order.quantization, order.block_size),
+        onnx_files.convert(order.weights, order.missing, order.quantization, order.block_size),
         engine.engine_files(order.web_engine),
         name=order.name,
         source=weights.source,

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from albert_tf import load_predictor
+from albert_tf.formats.pretrained import weights_of
 from albert_tf.serving import onnx_files
 from albert_tf.serving.onnx_model import OnnxModel
 from albert_tf.serving.page.offline import model_data
@@ -16,7 +17,7 @@ pytestmark = pytest.mark.skipif(not node.PROGRAM, reason="Node is not installed"
 def asked(predictor, items, tmp_path):
     """The answers that the page gives to items."""
     model = predictor.model
-    contents = onnx_files.convert(model)
+    contents = onnx_files.convert(weights_of(model))
     onnx = OnnxModel(contents, model.config)
 
     def compute(file, inputs):

@@ -1,0 +1,93 @@
+"""Engines: ONNX Runtime computes a model's folder without TensorFlow, with the answers of TensorFlow."""
+
+import json
+
+import pytest
+
+from albert_tf import UserError, load_predictor, save_pretrained
+from albert_tf.formats.weights import head_shapes
+from albert_tf.model import heads
+from albert_tf.serving import onnx_model
+from albert_tf.tasks.compiled import Compiled
+from tests.helpers import TINY, program_here
+from tests.serving.conftest import CLASSES, CONFIG, LABELS, items_of
+from tests.serving.test_onnx_model import assert_close, run_command
+
+pytest.importorskip("onnxruntime")
+
+
+@pytest.mark.parametrize("kind", sorted(CLASSES))
+def test_both_engines_give_the_same_answers(kind, sources):
+    answers = []
+    for engine in ("onnxruntime", "tensorflow"):
+        predictor = load_predictor(sources(kind), engine=engine)
+        answers.append(predictor.answered([predictor.check(item) for item in items_of(kind)]))
+    assert_close(*answers)
+
+
+def test_the_engine_is_onnx_runtime_unless_another_is_named(sources):
+    folder = sources("embedder")
+    assert isinstance(load_predictor(folder).compute, onnx_model.OnnxModel)
+    assert isinstance(load_predictor(folder, engine="tensorflow").compute, Compiled)
+
+
+def test_a_folder_is_answered_without_tensorflow(sources):
+    done, heavy = run_command("predict", sources("pairs"), text="anna\n")
+    assert json.loads(done.stdout)["label"] in LABELS["pairs"]
+    assert (heavy, done.returncode) == ("[]", 0)
+
+
+def test_texts_are_scored_by_both_engines_alike(sources):
+    texts = ["the cat sat on a mat", "a dog ran"]
+    scores = [
+        load_predictor(sources("pretrained"), engine=engine).score(texts)
+        for engine in ("onnxruntime", "tensorflow")
+    ]
+    assert_close(*scores)
+
+
+@pytest.mark.parametrize("name", sorted(heads.MODEL_CLASSES))
+def test_the_shapes_of_a_head_are_those_of_the_model(name):
+    config = TINY.with_labels(["yes", "no", "perhaps"], "mine")
+    modules = [
+        {"kind": "dense", "size": 11, "activation": "tanh"},
+        {"kind": "layer_norm"},
+        {"kind": "normalize"},
+    ]
+    config = config.replace(
+        foreign={
+            "sentence_embedding": {"pooling": "mean+cls", "modules": modules, "projection_size": 5}
+        }
+    )
+    model = heads.MODEL_CLASSES[name](config)
+    variables = model.named_variables()
+    shapes = head_shapes(name, model.config)
+    assert shapes == {
+        key: tuple(variable.shape)
+        for key, variable in variables.items()
+        if not key.startswith("bert/")
+    }
+
+
+def test_what_onnx_runtime_cannot_compute_is_computed_in_tensorflow_or_named(
+    spm, tokenizer, tmp_path
+):
+    config = CONFIG.replace(vocab_size=tokenizer.vocab_size).with_labels(["a", "b"], "mine")
+    model = heads.AlbertForSequenceClassification(config, seed=3)
+    pooler = [name for name in model.named_variables() if name.startswith("bert/pooler")]
+    save_pretrained(model, tmp_path, untrained=pooler)
+    assert isinstance(load_predictor(tmp_path, spm_model_file=spm).compute, Compiled)
+    with pytest.raises(
+        UserError, match="engine=onnxruntime: the model has no values for its pooler"
+    ):
+        load_predictor(tmp_path, spm_model_file=spm, engine="onnxruntime")
+    with pytest.raises(UserError, match="engine must be one of auto, onnxruntime, tensorflow"):
+        load_predictor(tmp_path, spm_model_file=spm, engine="jax")
+
+
+def test_an_export_has_no_other_engine(sources, tmp_path):
+    program_here(
+        "export", f"--model={sources('pairs')}", "--format=onnx", f"--output_dir={tmp_path}/onnx"
+    )
+    with pytest.raises(UserError, match="has no engine but its own; give the model's folder"):
+        load_predictor(tmp_path / "onnx", engine="tensorflow")
