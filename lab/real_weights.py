@@ -139,7 +139,7 @@ def main(settings: RealWeightsSettings) -> None:
         print(f"{name:<12}{found[name]['dev']:>8.4f}{found[name]['test']:>9.5f}", flush=True)
 
     for depth in range(6, 0, -1):
-        predictor = load_predictor(model, num_hidden_layers=depth)
+        predictor = load_predictor(model, num_hidden_layers=depth, engine="tensorflow")
         add("TensorFlow" if depth == 6 else f"depth {depth}", predictor.embed)
     with tempfile.TemporaryDirectory() as folder:
         for name, precision in (("ONNX", "none"), ("int8 ONNX", "int8")):

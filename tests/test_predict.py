@@ -268,7 +268,7 @@ HEAD += ["transform/LayerNorm/gamma", "transform/LayerNorm/beta", "output_bias"]
 
 
 def test_scores_are_those_of_an_independent_implementation(tiny_pretrained):
-    predictor = predictors.load_predictor(tiny_pretrained, batch_size=7)
+    predictor = predictors.load_predictor(tiny_pretrained, batch_size=7, engine="tensorflow")
     tokenizer = predictor.tokenizer
     texts = ["anna saw bert .", "carl", "the old tree was bad . anna met dora there .", "anna"]
     for text, answer in zip(texts, predictor.score(iter(texts)), strict=True):
@@ -372,7 +372,7 @@ def test_what_is_no_text_is_named(tiny_pretrained):
 
 
 def test_all_lengths_and_batches_have_one_graph(tiny_pretrained):
-    predictor = predictors.load_predictor(tiny_pretrained, batch_size=4)
+    predictor = predictors.load_predictor(tiny_pretrained, batch_size=4, engine="tensorflow")
     texts = [" ".join(["anna"] * num_tokens) for num_tokens in (3, 20, 61, 70, 9)]
     alone = [predictor.predict([text])[0]["embedding"] for text in texts]
     together = [answer["embedding"] for answer in predictor.predict(texts)]

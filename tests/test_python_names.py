@@ -1,6 +1,7 @@
 """What users of other libraries write in Python: other names of methods, copies of predictors, other processes."""
 
 import copy
+import functools
 import inspect
 import os
 import pathlib
@@ -125,7 +126,7 @@ def test_model_classes_have_from_pretrained_and_save_pretrained(classifier, tmp_
     tokenizer.save_pretrained(tmp_path / "apart")
     model.save_pretrained(tmp_path / "together", tokenizer=tokenizer)
     for name in ("apart", "together"):
-        again = load_predictor(tmp_path / name)
+        again = load_predictor(tmp_path / name, engine="tensorflow")
         np.testing.assert_array_equal(again.model(tokenizer(TEXTS))["logits"], expected)
         assert [again.tokenizer.encode(text) for text in TEXTS] == [
             tokenizer.encode(text) for text in TEXTS
@@ -214,19 +215,21 @@ def test_a_predictor_of_a_model_in_memory_cannot_be_pickled(tiny_pretrained):
         assert "save the model, and use load_predictor(path)" in error_of(copied, made)
 
 
-def test_a_model_does_not_wait_for_ever_after_a_fork(predictor, tiny_pretrained, monkeypatch):
+def test_a_model_does_not_wait_for_ever_after_a_fork(tiny_pretrained, monkeypatch):
     """The guard comes before TensorFlow, which would never answer; here no process is forked."""
+    in_tensorflow = functools.partial(load_predictor, tiny_pretrained, engine="tensorflow")
+    predictor = in_tensorflow()
     predictor.embed(TEXTS)
     monkeypatch.setattr(os, "getpid", lambda: -1)
     uses = [
         lambda: predictor.embed(TEXTS),
         lambda: predictor.model({"input_ids": [[2, 5, 3]]}),
-        lambda: load_predictor(tiny_pretrained),
+        in_tensorflow,
     ]
     for use in uses:
         assert "this process was forked after TensorFlow had been used" in error_of(use)
     monkeypatch.setattr(process, "_first_user", None)  # forked before the first use
-    assert load_predictor(tiny_pretrained).embed(TEXTS).shape == (4, 20)
+    assert in_tensorflow().embed(TEXTS).shape == (4, 20)
 
 
 FORK = """
@@ -244,11 +247,12 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 
 @pytest.mark.slow
-def test_an_onnx_export_answers_after_a_fork(classifier, tmp_path):
+def test_what_onnx_runtime_computes_answers_after_a_fork(classifier, tmp_path):
     pytest.importorskip("onnxruntime")
     export_model(classifier, tmp_path / "onnx", format="onnx")
-    command = [sys.executable, "-c", FORK, str(tmp_path / "onnx")]
-    assert subprocess.run(command, cwd=ROOT, timeout=120, check=False).returncode == 0
+    for model in (tmp_path / "onnx", classifier):
+        command = [sys.executable, "-c", FORK, str(model)]
+        assert subprocess.run(command, cwd=ROOT, timeout=120, check=False).returncode == 0
 
 
 # --- Objects of Keras 3 ---

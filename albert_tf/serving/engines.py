@@ -71,7 +71,8 @@ def _in_onnx_runtime(weights: Weights) -> Computed:
     shapes = {**encoder_shapes(config), **head_shapes(weights.model_class, config)}
     report = match(shapes, weights)
     check_head(report, weights)
-    model = onnx_model.OnnxModel(onnx_files.in_memory(weights, report.initialized), config)
+    contents = onnx_files.in_memory(weights, report.initialized)
+    model = onnx_model.OnnxModel(contents, config, weights.model_class)
     return model, model, report.initialized
 
 

@@ -1,6 +1,7 @@
 """Runs ONNX exports in ONNX Runtime, without TensorFlow."""
 
 import functools
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,8 +14,9 @@ from albert_tf.core.errors import UserError, first_line
 from albert_tf.core.workers import num_cores
 from albert_tf.formats import exported_files
 from albert_tf.formats.file_names import EXPORT, TF1_CONFIG
-from albert_tf.formats.weights import Weights
+from albert_tf.formats.weights import Weights, encoder_shapes, head_shapes
 from albert_tf.model.config import AlbertConfig
+from albert_tf.model.head_names import PRETRAINING
 from albert_tf.serving.parts import TOKENS
 from albert_tf.tasks.predictor import Arrays, Compute, Features
 
@@ -38,9 +40,20 @@ def inputs_of(features: Arrays) -> Arrays:
 class OnnxModel(Compute):
     """A model computed by ONNX Runtime from its files, by path or content, with the model's own names of tensors."""
 
-    def __init__(self, contents: Mapping[str, str | bytes], config: AlbertConfig):
+    def __init__(
+        self,
+        contents: Mapping[str, str | bytes],
+        config: AlbertConfig,
+        model_class: str = PRETRAINING,
+    ):
         self.config = config
         self._contents = contents
+        self._model_class = model_class
+
+    def count_params(self) -> int:
+        """The number of parameters, of which shared ones count once; the method of Keras has this name."""
+        shapes = [encoder_shapes(self.config), head_shapes(self._model_class, self.config)]
+        return sum(math.prod(shape) for group in shapes for shape in group.values())
 
     def session(self, name: str, threads: int = 0) -> Any:
         """ONNX Runtime's session of a file, which is read at its first use; with 0 threads, it uses all cores."""
@@ -117,4 +130,4 @@ def load(weights: Weights) -> OnnxModel:
     """The model in the folder of an export, of what `read` returned."""
     folder = weights.source
     contents = {name: os.path.join(folder, name) for name in (MODEL, MASKED_LM)}
-    return OnnxModel(contents, weights.config)
+    return OnnxModel(contents, weights.config, weights.model_class)

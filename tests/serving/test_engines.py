@@ -91,3 +91,9 @@ def test_an_export_has_no_other_engine(sources, tmp_path):
     )
     with pytest.raises(UserError, match="has no engine but its own; give the model's folder"):
         load_predictor(tmp_path / "onnx", engine="tensorflow")
+
+
+@pytest.mark.parametrize("kind", sorted(CLASSES))
+def test_a_model_in_onnx_runtime_has_as_many_parameters_as_in_keras(kind, sources):
+    ours = load_predictor(sources(kind), engine="onnxruntime").model.count_params()
+    assert ours == load_predictor(sources(kind), engine="tensorflow").model.count_params()

@@ -60,7 +60,7 @@ def check_same(answer, expected):
     ],
 )
 def test_every_kind_of_model_has_the_same_answers(kind, sources, tmp_path):
-    predictor = load_predictor(sources(kind))
+    predictor = load_predictor(sources(kind), engine="tensorflow")
     items = items_of(kind)
     if kind == "choices":  # as the page calls it
         items = [{"article": item["context"], **item} for item in items]
@@ -82,7 +82,7 @@ def test_every_kind_of_model_has_the_same_answers(kind, sources, tmp_path):
 
 
 def test_long_texts_are_read_in_windows(sources, tmp_path):
-    predictor = load_predictor(sources("pairs"))
+    predictor = load_predictor(sources("pairs"), engine="tensorflow")
     predictor.read_in_windows(True)
     texts = [" ".join(random_texts(seed, 9)) for seed in range(3)] + [""]
     expected = predictor.predict(texts)
@@ -92,6 +92,6 @@ def test_long_texts_are_read_in_windows(sources, tmp_path):
 
 
 def test_a_mask_that_is_cut_is_an_error(sources, tmp_path):
-    predictor = load_predictor(sources("pretrained"))
+    predictor = load_predictor(sources("pretrained"), engine="tensorflow")
     [message] = asked(predictor, ["the cat " * 40 + "[MASK]"], tmp_path)
     assert message == "A [MASK] is not among the 29 tokens that the model reads."

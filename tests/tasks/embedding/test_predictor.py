@@ -94,7 +94,7 @@ def test_training_goes_on_with_the_head_of_an_embedder(folder, embedding_files, 
 
 
 def test_a_pretrained_model_embeds_with_the_mean_of_its_tokens(tiny_pretrained):
-    predictor = load_predictor(tiny_pretrained)
+    predictor = load_predictor(tiny_pretrained, engine="tensorflow")
     answers = predictor.predict(CORPUS)
     found = predictor.embed(CORPUS)
     np.testing.assert_allclose(found, [one["embedding"] for one in answers], atol=1e-6)
