@@ -83,7 +83,3 @@ def test_every_page_is_in_the_index_and_at_most_two_clicks_from_the_readme():
     pages = {path for path in (ROOT / "docs").rglob("*") if path.suffix in (".md", ".ipynb")}
     assert pages - {index} <= linked(index), pages - linked(index)
     assert index in linked(ROOT / "README.md")
-
-
-def test_the_readme_is_short():
-    assert len((ROOT / "README.md").read_text().split()) <= 900
