@@ -123,8 +123,13 @@ def _table(weights, folded, explained: float) -> str:
     """What the model was and is."""
     rows: list[tuple[str, ...]] = [("", "before", "after")]
     for name in ("embedding_size", "num_hidden_layers", "num_hidden_groups", "share_parameters"):
-        rows.append((name, *(str(getattr(one.config, name)) for one in (weights, folded))))
-    sizes = [sum(a.size for a in one.arrays.values()) for one in (weights, folded)]
+        before = getattr(weights.config, name)
+        after = getattr(folded.config, name)
+        rows.append((name, str(before), str(after)))
+    sizes = [
+        sum(array.size for array in model_weights.arrays.values())
+        for model_weights in (weights, folded)
+    ]
     rows.append(("parameters", *(f"{size:,}" for size in sizes)))
     rows.append(("megabytes in float32", *(f"{4 * size / 1e6:.1f}" for size in sizes)))
     rows.append(("variance of the first layer's inputs", "1.000", f"{explained:.3f}"))
@@ -149,12 +154,16 @@ def layer_errors(weights, model, tokenizer, texts: Sequence[str]) -> list[tuple[
     rows = np.arange(len(table))
     names = ("input_ids", "segment_ids")
     features = table.batch(rows, int(table.lengths.max()), names)
-    depths = model.config.num_hidden_layers, weights.config.num_hidden_layers
-    matched = folding.matched_layers(*depths)
-    wanted, found = (_hidden_states(one, features) for one in (teacher, model))
+    states_of_teacher = _hidden_states(teacher, features)
+    states_of_folded = _hidden_states(model, features)
+
+    # Of 6 layers folded into 3: the embeddings and layers 1, 2, 3 are compared with the teacher's states 0, 2, 4, 6.
+    matched = folding.matched_layers(
+        model.config.num_hidden_layers, weights.config.num_hidden_layers
+    )
     return [
-        (layer, folding.relative_error(found[own], wanted[layer]))
-        for own, layer in enumerate(matched)
+        (layer, folding.relative_error(state, states_of_teacher[layer]))
+        for layer, state in zip(matched, states_of_folded, strict=True)
     ]
 
 
@@ -172,7 +181,7 @@ def _table_of_errors(errors: Sequence[tuple[int, float]]) -> str:
     """How far the hidden states are from those of the model, before distillation."""
     lines = [f"{'hidden state':<38}{'of':>12}{'error':>12}"]
     lines += [
-        f"{own or 'embeddings':<38}{layer:>12}{error:>12.3f}"
-        for own, (layer, error) in enumerate(errors)
+        f"{number or 'embeddings':<38}{layer:>12}{error:>12.3f}"
+        for number, (layer, error) in enumerate(errors)
     ]
     return "\n".join(lines)

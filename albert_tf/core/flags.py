@@ -21,7 +21,10 @@ from albert_tf.core.settings import Settings, value_type
 # TensorFlow reads this when it is imported, and then uses tf_keras as its Keras.
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 
-FLAG_ERROR, INPUT_ERROR = 2, 1  # exit statuses
+# Exit statuses.
+FLAG_ERROR = 2
+INPUT_ERROR = 1
+
 _HELP = {"--help", "-help", "-h", "-?", "--helpshort", "--helpfull"}
 _KINDS = {bool: "bool", int: "integer", float: "float", str: "string"}
 _WIDTH = 100
@@ -111,10 +114,11 @@ def parse(
     for field in fields:
         _define(field, values)
     _read(argv, positional, values)
-    given = {field.name for field in fields if values[field.name].present}
-    for name, value in (defaults(values.flag_values_dict(), given) if defaults else {}).items():
-        if name not in given:
-            values[name].value = value
+    on_command_line = {field.name for field in fields if values[field.name].present}
+    if defaults:
+        for name, value in defaults(values.flag_values_dict(), on_command_line).items():
+            if name not in on_command_line:
+                values[name].value = value
     for field in fields:
         if field.metadata["required"] and not values[field.name].value:
             raise UserError(f"--{field.name} is required: {field.metadata['help']}")

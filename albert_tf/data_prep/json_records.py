@@ -98,15 +98,19 @@ class _ArrayText:
                     raise UserError(f"{self._place}: not JSON ({error.msg})") from None
 
     def _read_on(self, num_chars: int) -> bool:
-        """Reads at least so many characters more, forgets those before the position; whether there were any."""
-        texts = [self._text[self._position :]]
-        wanted = len(texts[0]) + num_chars
-        _check_length(len(texts[0]), self._place)
-        num_read = len(texts[0])
+        """Forgets the text before the position and reads at least `num_chars` more, if the file has them.
+
+        Returns whether anything was left to read.
+        """
+        rest = self._text[self._position :]
+        _check_length(len(rest), self._place)
+        texts = [rest]
+        num_read = 0
         for piece in self._pieces:
-            texts.append(piece.text + "\n" if piece.ends_line else piece.text)
-            num_read += len(texts[-1])
-            if num_read >= wanted:
+            text = piece.text + "\n" if piece.ends_line else piece.text
+            texts.append(text)
+            num_read += len(text)
+            if num_read >= num_chars:
                 break
         self._text = "".join(texts)
         self._position = 0

@@ -1,6 +1,6 @@
 """The sizes of a model: default, help text and check of each, and the named sizes of the paper.
 
-This file imports no TensorFlow, so that wrong flags are refused before TensorFlow is loaded.
+This file imports no TensorFlow, so that wrong flags are rejected before TensorFlow is loaded.
 """
 
 import dataclasses

@@ -40,9 +40,9 @@ def factors_by_name(config: OptimizerConfig, released_names: Iterable[str]) -> d
     instead of the encoder's.
     """
     parts = {name: _parts(name) for name in released_names}
-    known = {part for names in parts.values() for part in names}
-    if missing := config.factors.keys() - known:
-        reason = f"names {min(missing)}, but the model has {', '.join(sorted(known))}"
+    parts_of_model = {part for names in parts.values() for part in names}
+    if missing := config.factors.keys() - parts_of_model:
+        reason = f"names {min(missing)}, but the model has {', '.join(sorted(parts_of_model))}"
         config.refuse("learning_rate_factors", reason)
     factors = {
         name: next((config.factors[part] for part in names if part in config.factors), 1.0)
@@ -67,8 +67,8 @@ class Clock(tf.Module):
     def __init__(self, minutes: float):
         super().__init__()
         self.budget = 60.0 * minutes
-        one = tf.VariableAggregation.ONLY_FIRST_REPLICA
-        self.seconds = tf.Variable(0.0, name="seconds", trainable=False, aggregation=one)
+        first = tf.VariableAggregation.ONLY_FIRST_REPLICA
+        self.seconds = tf.Variable(0.0, name="seconds", trainable=False, aggregation=first)
 
     def share(self) -> tf.Tensor:
         """The share of the budget that is used, float32."""
@@ -153,7 +153,7 @@ class AdamW(tf_keras.optimizers.Optimizer):
             return  # Keras builds again at the first update
         self._built = True
         names = [self._names[variable.ref()] for variable in var_list]
-        self._decayed = [*map(is_decayed, names)]
+        self._decayed = [is_decayed(name) for name in names]
         self._factors = [self._factors_by_name[name] for name in names]
         self._first_moments = [self.add_variable_from_reference(v, "m") for v in var_list]
         self._second_moments = [self.add_variable_from_reference(v, "v") for v in var_list]
@@ -167,9 +167,10 @@ class AdamW(tf_keras.optimizers.Optimizer):
         compute = functools.partial(_moments_and_update, self.config)
         if variable.shape.num_elements() >= _KERNEL_ELEMENTS:
             compute = _moments_and_update_kernel(self.config)
-        values = [tf.convert_to_tensor(tensor) for tensor in (gradient, m, v, variable)]
+        tensors = [tf.convert_to_tensor(tensor) for tensor in (gradient, m, v, variable)]
         step = tf.cast(self.iterations + 1, tf.float32)
-        new_m, new_v, update = compute(*values, step, decayed)
+        new_m, new_v, update = compute(*tensors, step, decayed)
+
         m.assign(new_m)
         v.assign(new_v)
         rate = self._factors[index] * tf.cast(self.learning_rate, tf.float32)
@@ -206,7 +207,8 @@ class Lamb(AdamW):
     def _trust_ratio(self, variable, update, adapted: bool):
         if not adapted:
             return 1.0
-        weight_norm, update_norm = (tf.sqrt(square_sum(tensor)) for tensor in (variable, update))
+        weight_norm = tf.sqrt(square_sum(variable))
+        update_norm = tf.sqrt(square_sum(update))
         both_positive = (weight_norm > 0) & (update_norm > 0)
         return tf.where(both_positive, tf.math.divide_no_nan(weight_norm, update_norm), 1.0)
 

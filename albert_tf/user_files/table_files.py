@@ -72,7 +72,7 @@ def read_table(
     frames: list[pandas.DataFrame] = []
     parts = [part for name in _paths(path) for part in _parts(name, source)]
     for name, content in parts:
-        own = source if len(parts) == 1 else name
+        where = source if len(parts) == 1 else name
         try:
             frame, lines = _read(name, content, header, fills_short_rows, empty_rows)
             _check_names(frame)
@@ -80,13 +80,12 @@ def read_table(
         except (UserError, ValueError, csv.Error, OSError, pyarrow.ArrowException) as error:
             is_known = isinstance(error, UserError)
             reason = error if is_known else f"cannot be read: {first_line(error)}"
-            raise UserError(f"{own}: {reason}") from None
+            raise UserError(f"{where}: {reason}") from None
         is_json = _ending(name) in _JSON  # whose rows may lack keys
         if frames and not is_json and {*frame.columns} != {*frames[0].columns}:
-            raise UserError(f"{own}: has other columns than {parts[0][0]}")
-        frame.index = pandas.Index(
-            _places(frame, lines, os.path.basename(name) if len(parts) > 1 else ""), dtype=object
-        )
+            raise UserError(f"{where}: has other columns than {parts[0][0]}")
+        part = os.path.basename(name) if len(parts) > 1 else ""
+        frame.index = pandas.Index(_places(frame, lines, part), dtype=object)
         frames.append(frame)
     table = pandas.concat(frames) if len(frames) > 1 else frames[0]
     if table.empty:
@@ -143,7 +142,8 @@ def read_lines(path: str, source: str, *, empty_rows: bool = False) -> list[str]
 def read_texts(patterns: str, source: str) -> list[str]:
     """The lines that are not blank of a file, of the files of a glob, or of several of these, separated by commas."""
     lines = (line.strip() for path in _paths(patterns) for line in read_lines(path, source))
-    if not (texts := [line for line in lines if line]):
+    texts = [line for line in lines if line]
+    if not texts:
         raise UserError(f"{source}: contains no text")
     return texts
 
@@ -227,9 +227,10 @@ def _content(path: str, source: str) -> bytes:
 
 def _paths(path: str) -> list[str]:
     """The files or folders that a flag names."""
-    return [
-        found for name in files.listed(path) for found in (files.texts_matching(name) or [name])
-    ]
+    paths: list[str] = []
+    for name in files.listed(path):
+        paths += files.texts_matching(name) or [name]
+    return paths
 
 
 def _parts(path: str, source: str) -> list[tuple[str, bytes]]:
@@ -257,11 +258,11 @@ def _places(frame: "pandas.DataFrame", lines: Sequence[int], part: str) -> list[
     """Where each row is, for messages."""
     details = [[f"line {line}"] for line in lines] or [[] for _ in range(len(frame))]
     if column := next((name for name in frame.columns if name.lower() in _IDS), None):
-        for own, value in zip(details, frame[column], strict=True):
+        for details_of_row, value in zip(details, frame[column], strict=True):
             if isinstance(value, str | int) and value != "":
-                own.append(f"id {str(value)[:80]}")
+                details_of_row.append(f"id {str(value)[:80]}")
     start = f"{part} row" if part else "row"
-    shown = (f" ({', '.join(own)})" if own else "" for own in details)
+    shown = (f" ({', '.join(of_row)})" if of_row else "" for of_row in details)
     return [f"{start} {row}{place}" for row, place in enumerate(shown, start=1)]
 
 
@@ -306,13 +307,13 @@ def _read_text(
 ) -> tuple["pandas.DataFrame", list[int]]:
     import pandas
 
-    rows_of_tsv = enumerate((line.split("\t") for line in _lines(text)), start=1)
-    found = _csv_rows(text) if is_csv else rows_of_tsv
+    rows_of_tsv = (line.split("\t") for line in _lines(text))
+    numbered_rows = _csv_rows(text) if is_csv else enumerate(rows_of_tsv, start=1)
     names = list(header)
     num_used = 0
     rows: list[list[str]] = []
     lines: list[int] = []
-    for line, row in found:
+    for line, row in numbered_rows:
         is_blank = not "".join(row).strip() and len(row) <= 1
         if is_blank and len(names) != 1 and not (names and empty_rows):
             continue
@@ -325,9 +326,11 @@ def _read_text(
             raise UserError(f"{place}: expected {len(names)} columns, got {len(row)}")
         rows.append(row + [""] * (len(names) - len(row)))
         lines.append(line)
-        num_used = len(rows) if len(names) == 1 or not is_blank else num_used
-    rows, lines = rows[:num_used], lines[:num_used]  # without empty lines at the end
-    return pandas.DataFrame(rows, columns=names, dtype=object), lines
+        if len(names) == 1 or not is_blank:
+            num_used = len(rows)
+    # Without empty lines at the end.
+    table = pandas.DataFrame(rows[:num_used], columns=names, dtype=object)
+    return table, lines[:num_used]
 
 
 def _csv_rows(text: str, separator: str = "", limit: int | None = None) -> list:
@@ -375,9 +378,11 @@ def _json_rows(text: str, empty_rows: bool) -> tuple[list[Any], list[int]]:
         value = files.parse_json(text, "the file", object)
         rows = [value] if is_indented else value
     else:
-        found = [pair for pair in enumerate(_lines(text), 1) if pair[1].strip() or empty_rows]
-        lines = [line for line, _ in found]
-        rows = [files.parse_json(row.strip() or "{}", f"line {line}") for line, row in found]
+        rows = []
+        for line, row in enumerate(_lines(text), start=1):
+            if row.strip() or empty_rows:
+                lines.append(line)
+                rows.append(files.parse_json(row.strip() or "{}", f"line {line}"))
     for row, values in enumerate(rows, start=1):
         if not isinstance(values, dict):
             place = f"line {lines[row - 1]}" if lines else f"row {row}"
@@ -402,7 +407,8 @@ def _read_arrow(content: bytes, ending: str) -> "pandas.DataFrame":
         table = pyarrow.parquet.read_table(buffer)
     else:
         is_file = content.startswith(b"ARROW1")  # otherwise it is a stream, as `datasets` writes it
-        table = (pyarrow.ipc.open_file if is_file else pyarrow.ipc.open_stream)(buffer).read_all()
+        open_arrow = pyarrow.ipc.open_file if is_file else pyarrow.ipc.open_stream
+        table = open_arrow(buffer).read_all()
     # The metadata of pandas would make an index of the user's column.
     frame = table.to_pandas(integer_object_nulls=True, ignore_metadata=True)
     about = json.loads((table.schema.metadata or {}).get(b"huggingface", b"{}"))

@@ -39,7 +39,9 @@ class Workspace:
     """The shared data of one scale; `data_dir` is "" if there is none."""
 
     def __init__(self, scale: Scale, data_dir: str, work_dir: str):
-        self.scale, self.data_dir, self.work_dir = scale, data_dir, work_dir
+        self.scale = scale
+        self.data_dir = data_dir
+        self.work_dir = work_dir
         self.folder = os.path.join(work_dir, scale.name)
         self.texts = scale.texts if data_dir else scale.fallback_texts
 
@@ -60,8 +62,11 @@ class Workspace:
             )
         paths = corpus.expand_paths(",".join(wanted))
         # Sizes of the files by their names below --data_dir; the sample corpus has no size.
-        described = {os.path.relpath(path, self.data_dir): os.path.getsize(path) for path in paths}
-        described |= {SAMPLE_CORPUS: None} if SAMPLE_CORPUS in sources else {}
+        described: dict[str, int | None] = {
+            os.path.relpath(path, self.data_dir): os.path.getsize(path) for path in paths
+        }
+        if SAMPLE_CORPUS in sources:
+            described[SAMPLE_CORPUS] = None
         self._check_sources(name, described, f"{name}-{key_of(sources)}-sources.json")
         corpora = []
         if patterns:
@@ -70,8 +75,9 @@ class Workspace:
             settings = functools.partial(split_sentences.SplitSettings, **flags)
             corpora.append(self._corpus(folder, split_sentences.main, settings))
         if SAMPLE_CORPUS in sources:
-            program = sample_corpus.main, sample_corpus.SampleSettings
-            corpora.append(self._corpus(SAMPLE_CORPUS, *program))
+            corpora.append(
+                self._corpus(SAMPLE_CORPUS, sample_corpus.main, sample_corpus.SampleSettings)
+            )
         trainings, held_outs = zip(*corpora, strict=True)
         return ",".join(trainings), ",".join(held_outs)
 
@@ -98,7 +104,8 @@ class Workspace:
 
     def _corpus(self, name: str, program: Callable, settings: Callable) -> tuple[str, str]:
         folder = self.path("text", name)
-        training, held_out = (os.path.join(folder, f"{part}.txt") for part in ("train", "held_out"))
+        training = os.path.join(folder, "train.txt")
+        held_out = os.path.join(folder, "held_out.txt")
         with locked(folder):
             if not (os.path.exists(training) and os.path.exists(held_out)):
                 outputs = {"output_file": training, "eval_output_file": held_out}
@@ -128,9 +135,13 @@ class Workspace:
         """The folder of records of held-out text for training the probe of a sentence task."""
         has_passages = bool(self._given_passages())
         held_out = self.text("standard")[1] if has_passages else self._held_out_halves()["probe"]
-        clean = {"sentence_task": task, "single_segment": "clean", "dupe_factor": 1}
-        own = {**clean, "record_format": "full"}  # the evaluation reads single examples
-        return self._records(held_out, {**self.scale.data, **own}, "probe")
+        of_probe = {
+            "sentence_task": task,
+            "single_segment": "clean",
+            "dupe_factor": 1,
+            "record_format": "full",  # the evaluation reads single examples
+        }
+        return self._records(held_out, {**self.scale.data, **of_probe}, "probe")
 
     def _records(self, text: str, settings: Mapping[str, Any], name: str) -> str:
         values = {"input_file": text, "spm_model_file": self.vocabulary(), **settings}
@@ -161,7 +172,8 @@ class Workspace:
 
     def _given_passages(self) -> dict[str, str]:
         """`passages` from SQuAD and RACE; {} if they are not below --data_dir."""
-        squad, race = self.find("squad/dev-v1.1.json"), self.find("race/dev/")
+        squad = self.find("squad/dev-v1.1.json")
+        race = self.find("race/dev/")
         return {"squad_file": squad, "race_dir": race.rstrip("/")} if squad and race else {}
 
     def _held_out_halves(self) -> dict[str, str]:
@@ -191,8 +203,10 @@ class Workspace:
         """
         train = self.find(f"squad/train-v{version}.json")
         dev = self.find(f"squad/dev-v{version}.json", f"squad/dev-v{version}*.json")
-        if train and dev or not dev:
-            return {"train_file": train, "eval_file": dev} if dev else {}
+        if not dev:
+            return {}
+        if train:
+            return {"train_file": train, "eval_file": dev}
         folder = self.path("squad", key_of([dev, version]))
         paths = {part: os.path.join(folder, f"{part}.json") for part in ("train", "dev")}
         with locked(folder):

@@ -21,7 +21,9 @@ import transformers
 from scipy import stats
 from sklearn import metrics
 
-BATCH, LENGTH, IGNORED = 32, 128, -100
+BATCH = 32
+LENGTH = 128
+IGNORED = -100  # the label of positions that have no loss
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
@@ -79,7 +81,8 @@ def windows(tokenizer, questions, length, stride):
     examples = []
     for number, (question, context, texts, first) in enumerate(questions):
         rows = tokenizer(
-            *(question.strip(), context),
+            question.strip(),
+            context,
             truncation="only_second",
             max_length=length,
             stride=length - stride - len(tokenizer(question.strip()).input_ids) - 1,
@@ -128,7 +131,8 @@ def overlap(guess, truth):
 
 def batches(examples, seed, steps):
     """Batches in a new random order in each epoch; a last batch is completed from the next epoch."""
-    rng, waiting = np.random.default_rng(seed), []
+    rng = np.random.default_rng(seed)
+    waiting = []
     for _ in range(steps):
         if len(waiting) < BATCH:
             waiting = [*waiting, *rng.permutation(len(examples))]
@@ -138,7 +142,8 @@ def batches(examples, seed, steps):
 
 def entities(tags, names):
     """The entities of a sentence in BIO tags: (type, first, end)."""
-    found, begin = set(), None
+    found = set()
+    begin = None
     for k, name in enumerate([*(names[tag] for tag in tags), "O"]):
         kind = name[2:]
         if begin and not (name.startswith("I-") and kind == begin[0]):
@@ -159,8 +164,10 @@ def scores(logits, examples, names, metric_names):
             answers = entities(row[known].argmax(-1).tolist(), names)
             expected = entities([tags[k] for k in known], names)
             right += len(answers & expected)
-            guessed, true = guessed + len(answers), true + len(expected)
-        precision, recall = right / max(guessed, 1), right / true
+            guessed += len(answers)
+            true += len(expected)
+        precision = right / max(guessed, 1)
+        recall = right / true
         f1 = 2 * right / (guessed + true)
         return {"f1": f1, "precision": precision, "recall": recall}
     rows = np.stack(logits)
@@ -219,16 +226,15 @@ def evaluated(model, collate, examples):
 
 def prepared(settings, tokenizer):
     """Examples for training and evaluation, a class of models, its keywords, and a function of the logits."""
-    data, names = pathlib.Path(settings["data"]), list(settings["labels"])
+    data = pathlib.Path(settings["data"])
+    names = list(settings["labels"])
     if settings["dev"] == "dev.json":
         questions = [read_questions(data / name) for name in ("train.json", "dev.json")]
         sizes = settings["flags"]["max_seq_length"], settings["flags"]["doc_stride"]
         own = [windows(tokenizer, part, *sizes) for part in questions]
         train, dev = ([features for features, *_ in part] for part in own)
-        kind, collate = (
-            transformers.AutoModelForQuestionAnswering,
-            transformers.DataCollatorWithPadding,
-        )
+        kind = transformers.AutoModelForQuestionAnswering
+        collate = transformers.DataCollatorWithPadding
         score = functools.partial(answer_scores, examples=own[1], questions=questions[1])
         return train, dev, kind, collate, {}, score
     if settings["columns"]:
@@ -256,7 +262,8 @@ def main(path):
         model = kind.from_config(config)
     else:
         model = kind.from_pretrained(settings["model"], config=config, dtype=torch.float32)
-    model, collate = model.to(DEVICE), collate(tokenizer)
+    model = model.to(DEVICE)
+    collate = collate(tokenizer)
     steps = max(1, round(settings["epochs"] * len(train) / BATCH))
     losses = trained(model, collate, train, settings, steps)
     found = {"eval": score(evaluated(model, collate, dev)), "step": steps}

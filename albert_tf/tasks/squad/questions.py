@@ -69,10 +69,10 @@ def read_squad(
 def version_of(path: str, source: str) -> str:
     """The version of SQuAD of a file: 2.0 if some question is impossible, otherwise 1.1."""
     try:
-        found = any(_is_impossible(entry) for entry, _ in _entries(path, source))
+        has_impossible = any(_is_impossible(entry) for entry, _ in _entries(path, source))
     except (KeyError, TypeError, AttributeError):
         return "2.0"  # reading the file is an error
-    return "2.0" if found else "1.1"
+    return "2.0" if has_impossible else "1.1"
 
 
 def _entries(path: str, source: str) -> Iterator[tuple[Any, Any]]:
@@ -117,8 +117,10 @@ def _is_impossible(entry: Any) -> Any:
 
 
 def _question(entry: Any, context: str, version: str, need_answers: bool) -> SquadQuestion:
-    id, text = entry["id"], entry["question"]
-    id = str(id) if type(id) is int else id
+    id = entry["id"]
+    if type(id) is int:
+        id = str(id)
+    text = entry["question"]
     is_impossible = need_answers and _is_impossible(entry)
     pairs = tuple(_answers_of(entry)) if need_answers and not is_impossible else ()
     texts = (id, text, context, *(text for text, _ in pairs))
