@@ -47,10 +47,12 @@ class RunFolder:
         self.data = data
         self._config = config
         self._settings = settings
-        self._values = {
+        values_of_groups = {
             group: values.to_dict() if isinstance(values, Settings) else values
             for group, values in settings.items()
         }
+        # As they are read back when the run is resumed: a tuple becomes a list.
+        self._values = json.loads(json.dumps(values_of_groups))
         self._curves: dict[str, tf.summary.SummaryWriter] = {}
         recorded = self._read_settings()
         # A training without a checkpoint starts again, with any settings.

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from albert_tf.core.errors import UserError
+from albert_tf.model.config import SENTENCE_EMBEDDING
 from albert_tf.training.run_folder import RunFolder
 from albert_tf.training.settings import OptimizerConfig, RunConfig
 from tests.helpers import TINY
@@ -52,6 +53,12 @@ def test_settings_that_do_not_change_results_may_differ(run):
     path = run()
     open_folder(path, log_every_steps=7, stop_after_steps=3, jit_compile="off")
     assert json.loads((path / "config.json").read_text())["run"]["log_every_steps"] == 7
+
+
+def test_a_tuple_among_the_settings_is_the_list_in_the_file(run):
+    foreign = {"sentence_embedding": SENTENCE_EMBEDDING}
+    assert SENTENCE_EMBEDDING["modules"] == ()
+    open_folder(run(foreign=foreign), foreign=foreign)
 
 
 @pytest.mark.parametrize(
