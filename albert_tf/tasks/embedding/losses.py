@@ -4,6 +4,7 @@ Shape legend: B examples of this device, X examples of all devices, C texts in a
 candidates of infonce.
 """
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -112,6 +113,19 @@ def triplet(batch: Batch) -> Ratio:
     lacking_B = tf.nn.relu(batch.config.margin - cosines_BC[:, 0] + cosines_BC[:, 1])
     weights_B = batch.weights_B
     return Ratio(tf.reduce_sum(lacking_B * weights_B), tf.reduce_sum(weights_B))
+
+
+def matryoshka(ratios: Mapping[int, Ratio], weights: Mapping[int, float]) -> Ratio:
+    """Weighted mean of the losses of cut vectors; both arguments are by the number of values.
+
+    A mean, where the paper has a sum: the loss and its gradient stay as large as those of whole vectors.
+
+    Source: Kusupati et al., arXiv 2205.13147, section 3.
+    """
+    weighted_sums = [weights[size] * ratio.sum for size, ratio in ratios.items()]
+    # Each size has the same examples, and so the same count.
+    count = next(iter(ratios.values())).count
+    return Ratio(tf.add_n(weighted_sums) / sum(weights.values()), count)
 
 
 def pair_keys(text_ids_XC) -> list:

@@ -1,6 +1,7 @@
 """Settings of sentence embeddings."""
 
 import dataclasses
+import math
 from typing import Any
 
 from albert_tf.core.settings import setting
@@ -50,6 +51,11 @@ class EmbeddingConfig(FineTuningConfig):
     margin: float = setting(
         0.5, "Wanted difference of the two cosines of a triplet.", minimum=0, maximum=2
     )
+    matryoshka_dims: str = setting(
+        "",
+        "Numbers of values, such as 64,128,256, to which vectors may be cut: the loss is then the mean of --loss on the"
+        " first 64, 128 and 256 values. 64:2,128 doubles the weight of the first. By default, whole vectors.",
+    )
     pooling: str = setting(
         str(SENTENCE_EMBEDDING["pooling"]),
         "How a vector is made of the last hidden states: "
@@ -71,6 +77,9 @@ class EmbeddingConfig(FineTuningConfig):
         if not is_pooling(self.pooling):
             expected = f"must be one of {', '.join(POOLINGS)}, or several with + between"
             self.refuse("pooling", f"{expected}; got {self.pooling!r}")
+        for size, weight in self.matryoshka_weights.items():
+            if size < 1 or not 0 < weight < math.inf:
+                self.refuse("matryoshka_dims", f"must be above 0, got {size}:{weight:g}")
         wanted = self.row_of_loss.num_texts if self.train_file else (1, MOST_TEXTS)
         self._check_columns("text_columns", wanted)
         wanted = {"scores": (2, 2), "triplets": (3, 3)}.get(
@@ -93,6 +102,25 @@ class EmbeddingConfig(FineTuningConfig):
     def row_of_loss(self) -> EmbeddingLoss:
         """What the loss of --loss needs, and its function."""
         return LOSSES[self.loss]
+
+    @property
+    def matryoshka_weights(self) -> dict[int, float]:
+        """The weights of the losses of --matryoshka_dims, by the number of values; empty without the flag."""
+        weights: dict[int, float] = {}
+        if not self.matryoshka_dims:
+            return weights
+        for entry in self.matryoshka_dims.split(","):
+            size_word, has_weight, weight_word = entry.partition(":")
+            try:
+                size = int(size_word)
+                weight = float(weight_word) if has_weight else 1.0
+            except ValueError:
+                expected = "must be whole numbers, or number:weight pairs"
+                self.refuse("matryoshka_dims", f"{expected}; got {entry.strip()!r}")
+            if size in weights:
+                self.refuse("matryoshka_dims", f"has {size} twice")
+            weights[size] = weight
+        return weights
 
     @property
     def kind_of_evaluation(self) -> str:

@@ -68,6 +68,10 @@ class EmbeddingTask(FineTuningTask):
         super().__init__(config, run)
         self.compares_examples = config.row_of_loss.compares_examples
         self.best_metric = _BEST_METRICS[config.kind_of_evaluation]
+        width = self.model_config.vector_size
+        largest = max(config.matryoshka_weights, default=0)
+        if largest > width:
+            config.refuse("matryoshka_dims", f"has {largest}, but vectors have {width} values")
         # A tensor, because a graph cannot contain large arrays.
         self._positive_pairs: tf.Tensor | None = None
         if "train" in self.tables:
@@ -81,6 +85,13 @@ class EmbeddingTask(FineTuningTask):
         model.cuts_padding = device.target_device() == "CPU" and self.run.jit_compile != "on"
         return model
 
+    def save_model(self, model: ModelWithHead, folder: str, history: Mapping[str, Mapping]) -> None:
+        """See `FineTuningTask`; the model card says to how many values the vectors may be cut."""
+        if self.config.matryoshka_weights:
+            sizes = ", ".join(map(str, sorted(self.config.matryoshka_weights)))
+            history = {"Vectors": {"may be cut to their first values": sizes}, **history}
+        super().save_model(model, folder, history)
+
     def loss_counts(self, features: Features) -> Mapping[str, tf.Tensor]:
         """The number of examples."""
         return {"embedding_loss": tf.reduce_sum(example_weights(features))}
@@ -88,17 +99,30 @@ class EmbeddingTask(FineTuningTask):
     def losses(self, outputs: Outputs, features: Features, training: bool) -> Mapping[str, Ratio]:
         """The loss of --loss in training; none in evaluations, whose data may be of another kind.
 
-        infonce and cosent compare the texts of all devices and micro-batches.
+        With --matryoshka_dims, it is the mean of the losses of cut vectors. infonce and cosent compare the texts of all
+        devices and micro-batches.
         """
         if not training:
             return {}
+        vectors_BCD = outputs["embedding"]
+        weights = self.config.matryoshka_weights
+        if not weights:
+            return {"embedding_loss": self._loss_of(vectors_BCD, features)}
+
+        ratios = {}
+        for size in weights:
+            ratios[size] = self._loss_of(vectors_BCD[..., :size], features)
+        return {"embedding_loss": losses.matryoshka(ratios, weights)}
+
+    def _loss_of(self, vectors_BCD: tf.Tensor, features: Features) -> Ratio:
+        """The loss of --loss of vectors, which need not have length 1."""
         batch = losses.Batch(
-            vectors_BCD=unit_length(outputs["embedding"]),
+            vectors_BCD=unit_length(vectors_BCD),
             features=features,
             config=self.config,
             positive_pairs=self._positive_pairs,
         )
-        return {"embedding_loss": self.config.row_of_loss.compute(batch)}
+        return self.config.row_of_loss.compute(batch)
 
     def predictions(self, outputs: Outputs, features: Features) -> Mapping[str, tf.Tensor]:
         """The vectors, [B, D] or [B, C, D]."""

@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import json
 import math
 
 import numpy as np
@@ -14,10 +15,12 @@ from albert_tf.tasks.embedding import losses
 from albert_tf.tasks.embedding.settings import EmbeddingConfig
 from albert_tf.tasks.embedding.source import EmbeddingSource
 from albert_tf.tasks.embedding.task import EmbeddingTask
+from albert_tf.training import loop
 from albert_tf.training.devices import make_strategy
 from albert_tf.training.state import start_run
 from albert_tf.training.step import Trainer
 from tests.helpers import (
+    assert_same_run,
     batch_of,
     eagerly,
     error_of,
@@ -105,6 +108,93 @@ def test_a_loss_is_its_definition(flags_of, loss):
     assert float(ratio.sum / ratio.count) == pytest.approx(expected, rel=1e-5)
 
 
+def loss_and_gradient(made, vectors, examples):
+    """The loss of vectors of examples, and its gradient."""
+    vectors = tf.constant(vectors)
+    with tf.GradientTape() as tape:
+        tape.watch(vectors)
+        features = batch_of(made, "train", examples, 16)
+        ratio = made.losses({"embedding": vectors}, features, training=True)["embedding_loss"]
+        loss = ratio.sum / ratio.count
+    return float(loss), tape.gradient(loss, vectors).numpy()
+
+
+@pytest.mark.parametrize("loss", ["infonce", "negatives", "cosine", "cosent", "triplet"])
+def test_the_loss_of_several_sizes_is_the_mean_of_those_of_cut_vectors(flags_of, loss):
+    made = make_task("embedder", *flags_of(loss, matryoshka_dims="2,3:2.5,5"))
+    whole = make_task("embedder", *flags_of(loss))
+    examples = [3, 13, 23, 1, 0, 7]
+    shape = (6, made.tables["train"].choices, 5)
+    vectors = np.random.default_rng(3).normal(size=shape).astype(np.float32)
+
+    expected_loss, expected_gradient = 0.0, np.zeros(shape)
+    for size, weight in ((2, 1), (3, 2.5), (5, 1)):
+        loss_of_size, gradient = loss_and_gradient(whole, vectors[..., :size], examples)
+        expected_loss += weight / 4.5 * loss_of_size
+        expected_gradient[..., :size] += weight / 4.5 * gradient
+    found_loss, found_gradient = loss_and_gradient(made, vectors, examples)
+    assert found_loss == pytest.approx(expected_loss, rel=1e-5)
+    np.testing.assert_allclose(found_gradient, expected_gradient, atol=1e-5)
+
+
+def test_a_loss_of_cut_vectors_by_hand(flags_of):
+    made = make_task("embedder", *flags_of("cosine", matryoshka_dims="2:3,3", max_score=4))
+    # Cosines of the first two values 0.6, of all three 0.6 * 5 / 13 = 3 / 13.
+    vectors = np.array([[[1, 0, 0], [3, 4, 12]]], np.float32)
+    target = made.items["train"][0].score / 4
+    loss, _ = loss_and_gradient(made, vectors, [0])
+    expected = (3 * (0.6 - target) ** 2 + (3 / 13 - target) ** 2) / 4
+    assert loss == pytest.approx(expected, rel=1e-5)
+
+
+def test_only_the_first_values_learn_from_the_smallest_size(flags_of):
+    made = make_task("embedder", *flags_of("negatives", matryoshka_dims=2))
+    vectors = np.random.default_rng(4).normal(size=(6, 3, 5)).astype(np.float32)
+    _, gradient = loss_and_gradient(made, vectors, range(6))
+    assert np.all(gradient[..., :2]) and not np.any(gradient[..., 2:])
+
+
+@pytest.mark.slow
+def test_a_run_with_several_sizes_resumes_and_tells_them(flags_of, tmp_path, monkeypatch):
+    flags = flags_of("infonce", matryoshka_dims="20,5:2", eval_every_steps=2)
+
+    def train(name):
+        with eagerly():
+            return fine_tune_here("embedder", *flags, f"--output_dir={tmp_path / name}")
+
+    train("whole")
+    card = (tmp_path / "whole" / "model" / "README.md").read_text()
+    assert "| may be cut to their first values | 5, 20 |" in card
+
+    after_steps = loop.TrainingLoop._after_steps
+
+    def fail(self, outputs):
+        if self._state.step == 4:  # the newest checkpoint is that of step 2
+            raise KeyboardInterrupt
+        after_steps(self, outputs)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(loop.TrainingLoop, "_after_steps", fail)
+        train("resumed")
+    assert train("resumed")["steps_in_this_process"] == 2
+    assert_same_run(tmp_path / "resumed", tmp_path / "whole")
+
+
+@pytest.mark.slow
+def test_a_run_of_before_has_whole_vectors(flags_of, tmp_path):
+    flags = [*flags_of("infonce", num_train_steps=1), f"--output_dir={tmp_path}"]
+    with eagerly():
+        fine_tune_here("embedder", *flags)
+    assert "may be cut" not in (tmp_path / "model" / "README.md").read_text()
+    recorded = json.loads((tmp_path / "config.json").read_text())
+    assert recorded["task"].pop("matryoshka_dims") == ""
+    (tmp_path / "config.json").write_text(json.dumps(recorded))
+    with eagerly():
+        assert fine_tune_here("embedder", *flags)["step"] == 1
+        line = error_of(fine_tune_here, "embedder", *flags, "--matryoshka_dims=5")
+    assert "matryoshka_dims" in line
+
+
 def test_positives_outside_of_the_batch_are_no_negatives_either():
     keys = np.unique(np.concatenate(losses.pair_keys(np.array([[0, 1], [0, 2], [3, 2]]))))
     pairs = {tuple(divmod(int(key), 2**31)) for key in keys}
@@ -152,6 +242,7 @@ def test_micro_batches_train_as_the_whole_batch(flags_of, tmp_path, loss):
         ("negatives", {}),
         ("infonce", {"hidden_dropout_prob": 0.3}),
         ("cosent", {"attention_probs_dropout_prob": 0.3}),
+        ("negatives", {"matryoshka_dims": "5:2,20"}),
         pytest.param("negatives", {"hidden_dropout_prob": 0.3}, marks=pytest.mark.slow),
     ],
 )
@@ -264,6 +355,15 @@ def test_a_query_finds_itself_only_if_it_should(flags_of, tmp_path):
         ({"loss": "triplet"}, "--text_columns must be 3 names, got 'q,p'"),
         ({"loss": "cosine"}, "has no column 'score'"),
         ({"train_file": ""}, "--train_file is required"),
+        ({"matryoshka_dims": "0,5"}, "--matryoshka_dims must be above 0, got 0:1"),
+        ({"matryoshka_dims": "5:-1"}, "--matryoshka_dims must be above 0, got 5:-1"),
+        ({"matryoshka_dims": "5:nan"}, "--matryoshka_dims must be above 0, got 5:nan"),
+        ({"matryoshka_dims": "5,21"}, "--matryoshka_dims has 21, but vectors have 20 values"),
+        ({"matryoshka_dims": "9", "projection_size": 8}, "has 9, but vectors have 8 values"),
+        ({"matryoshka_dims": "5,5"}, "--matryoshka_dims has 5 twice"),
+        ({"matryoshka_dims": "5,"}, "--matryoshka_dims must be whole numbers, or number:weight"),
+        ({"matryoshka_dims": "small"}, "number:weight pairs; got 'small'"),
+        ({"matryoshka_dims": "5:"}, "number:weight pairs; got '5:'"),
     ],
 )
 def test_wrong_input_is_named(flags_of, changes, message):
