@@ -11,7 +11,24 @@ import sys
 
 from albert_tf import load_predictor
 
-_WORDS = "a man is playing guitar on stage while the cat sleeps and stocks fall again today".split()
+_WORDS = [
+    "a",
+    "man",
+    "is",
+    "playing",
+    "guitar",
+    "on",
+    "stage",
+    "while",
+    "the",
+    "cat",
+    "sleeps",
+    "and",
+    "stocks",
+    "fall",
+    "again",
+    "today",
+]
 _AT_A_TIME = 500
 
 
