@@ -1,4 +1,4 @@
-"""Exports a model as a SavedModel that takes strings, as a TFLite or ONNX file, or as a page that works alone.
+"""Exports a model as a SavedModel, an ONNX or TFLite file, or a page that works alone.
 
     albert-tf export runs/mrpc --output_dir=served/mrpc
     albert-tf export runs/mrpc --format=web --output_file=mrpc.html

@@ -379,13 +379,13 @@ def _json_rows(text: str, empty_rows: bool) -> tuple[list[Any], list[int]]:
         rows = [value] if is_indented else value
     else:
         rows = []
-        for line, row in enumerate(_lines(text), start=1):
-            if row.strip() or empty_rows:
-                lines.append(line)
-                rows.append(files.parse_json(row.strip() or "{}", f"line {line}"))
-    for row, values in enumerate(rows, start=1):
-        if not isinstance(values, dict):
-            place = f"line {lines[row - 1]}" if lines else f"row {row}"
+        for number, line in enumerate(_lines(text), start=1):
+            if line.strip() or empty_rows:
+                lines.append(number)
+                rows.append(files.parse_json(line.strip() or "{}", f"line {number}"))
+    for index, row in enumerate(rows):
+        if not isinstance(row, dict):
+            place = f"line {lines[index]}" if lines else f"row {index + 1}"
             raise UserError(f"{place}: expected a JSON object with the columns as keys")
     if len(rows) == 1 and rows[0] and _is_of_columns(rows[0]):
         raise UserError(f"is one JSON object, expected one for each row; {_RECORDS}")

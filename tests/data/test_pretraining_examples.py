@@ -378,7 +378,11 @@ def test_masks_are_those_of_earlier_versions():
     assert seeds.tolist() == [5512004751721937425, 14365232997448226786, 145614433691485890]
 
 
-COMPILED = ["albert_tf.data.pretraining_examples", "albert_tf.data.record_formats.record_writer"]
+COMPILED = [
+    "albert_tf.data.packing",
+    "albert_tf.data.pretraining_examples",
+    "albert_tf.data.record_formats.record_writer",
+]
 
 
 def test_all_files_of_compiled_functions_are_tested_here():

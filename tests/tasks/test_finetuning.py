@@ -226,8 +226,8 @@ def test_labels_of_a_new_file_win_over_those_of_the_initial_model(task, finished
     flags.append(f"--init_checkpoint={run.folder}")
     again = helpers.make_task(run.runner, *flags)
     old = again.labels
-    assert again._weights.model_class == again.model_class.__name__
-    assert any(not name.startswith("bert/") for name in again._weights.arrays)
+    assert again.start.weights.model_class == again.model_class.__name__
+    assert any(not name.startswith("bert/") for name in again.start.weights.arrays)
 
     (path,) = (pathlib.Path(flag.partition("=")[2]) for flag in flags if "train_file" in flag)
     name = old[-1].partition("-")[2] or old[-1]

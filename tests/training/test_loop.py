@@ -256,7 +256,7 @@ def test_a_metric_that_is_not_finite_is_named_if_a_batch_has_no_loss(pretrain, e
     nothing, nan = tf.zeros([]), tf.constant(np.nan)
     names = ("masked_lm_loss", "sentence_order_loss")
     monkeypatch.setattr(
-        PretrainingTask, "losses", lambda *_: dict.fromkeys(names, Ratio(nothing, nothing))
+        PretrainingTask, "losses", lambda *_, **__: dict.fromkeys(names, Ratio(nothing, nothing))
     )
     monkeypatch.setattr(
         PretrainingTask, "metrics", lambda *_: {"own": Ratio(nan, tf.constant(1.0))}
