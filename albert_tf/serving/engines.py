@@ -1,8 +1,8 @@
 """What computes a model: ONNX Runtime, from a graph that is made in memory without TensorFlow, or TensorFlow."""
 
-import importlib.util
 import os
 from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import Any
 
 from albert_tf.core.errors import UserError
@@ -16,11 +16,11 @@ from albert_tf.formats.weights import (
 )
 from albert_tf.model.activations import ACTIVATIONS
 from albert_tf.model.head_names import ARCHITECTURES, MULTIPLE_CHOICE, SEQUENCE_CLASSIFICATION
+from albert_tf.serving.exports.onnx import ONNX
 from albert_tf.tasks.predictor import Compute
 
 AUTO, ONNX_RUNTIME, TENSORFLOW = "auto", "onnxruntime", "tensorflow"
 ENGINES = (AUTO, ONNX_RUNTIME, TENSORFLOW)
-_PACKAGES = ("onnx", "onnxruntime")
 _GPU = "/dev/nvidiactl"  # exists where the driver of NVIDIA is loaded
 
 # A model with its `config`, what computes its outputs, and the released names of its untrained variables.
@@ -41,15 +41,15 @@ def computed(weights: Weights, engine: str = AUTO) -> Computed:
     obstacle = _obstacle(weights)
     if engine == ONNX_RUNTIME and obstacle:
         raise UserError(f"{weights.source}: engine={ONNX_RUNTIME}: {obstacle}")
-    prefers_gpu = engine == AUTO and os.path.exists(_GPU) and _is_installed("tensorflow")
+    prefers_gpu = engine == AUTO and os.path.exists(_GPU) and find_spec("tensorflow") is not None
     return _in_tensorflow(weights) if obstacle or prefers_gpu else _in_onnx_runtime(weights)
 
 
 def _obstacle(weights: Weights) -> str:
     """Why ONNX Runtime cannot compute a model here; "" if it can."""
-    for package in _PACKAGES:
-        if not _is_installed(package):
-            return f"needs the package {package}: pip install {' '.join(_PACKAGES)}"
+    package = ONNX.missing_package()
+    if package:
+        return f"needs the package {package}: pip install {' '.join(ONNX.packages)}"
     if weights.model_class not in ARCHITECTURES:
         return f"{weights.model_class} is no model of this library"
     needs_pooler = weights.model_class in (SEQUENCE_CLASSIFICATION, MULTIPLE_CHOICE)
@@ -58,10 +58,6 @@ def _obstacle(weights: Weights) -> str:
     if not ACTIVATIONS[weights.config.hidden_act].onnx:
         return f"hidden_act is {weights.config.hidden_act}, which has no operation of ONNX here"
     return ""
-
-
-def _is_installed(package: str) -> bool:
-    return importlib.util.find_spec(package) is not None
 
 
 def _in_onnx_runtime(weights: Weights) -> Computed:

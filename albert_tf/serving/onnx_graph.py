@@ -56,7 +56,9 @@ class Graph:
 
     def weight(self, name: str) -> str:
         """The value of a weight, float32, which is stored at its first use only."""
-        return self.constant(name, self.array(name))
+        if not self.has_constant(name):
+            self.constant(name, self.array(name))
+        return name
 
     def rows(self, table: str, ids: str) -> str:
         """Rows of a table, float32."""

@@ -157,9 +157,12 @@ def test_a_trained_model_is_close_in_small_weights():
     tokenizer = model_tokenizer.tokenizer_of(weights)
     rows = [[tokenizer.cls_id, *tokenizer.encode(text), tokenizer.sep_id] for text in texts]
     length = max(len(row) for row in rows)
-    ids = np.array([row + [tokenizer.pad_id] * (length - len(row)) for row in rows])
-    mask = np.array([[1] * len(row) + [0] * (length - len(row)) for row in rows])
-    features = {"input_ids": ids, "input_mask": mask, "segment_ids": 0 * ids}
+    ids = np.full([len(rows), length], tokenizer.pad_id)
+    mask = np.zeros_like(ids)
+    for number, row in enumerate(rows):
+        ids[number, : len(row)] = row
+        mask[number, : len(row)] = 1
+    features = {"input_ids": ids, "input_mask": mask, "segment_ids": np.zeros_like(ids)}
     assert_close_and_independent(model, features, 0.995, "int8_rows", 32)
     assert_close_and_independent(model, features, 0.89, "int4", 32)
 

@@ -24,7 +24,10 @@ _SETTINGS_OF_KIND: Mapping[str, tuple[str, ...]] = {
     "TaggingPredictor": ("doc_stride", "word_separator", "tag_scheme"),
     "SpanPredictor": ("doc_stride", "max_query_length", "n_best_size", "max_answer_length"),
     "SpanOrNonePredictor": (
-        *("doc_stride", "max_query_length", "n_best_size", "max_answer_length"),
+        "doc_stride",
+        "max_query_length",
+        "n_best_size",
+        "max_answer_length",
         "null_threshold",
     ),
     "ChoicePredictor": ("max_qa_length",),

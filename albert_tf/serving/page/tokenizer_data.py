@@ -79,7 +79,8 @@ def _characters(form: Form) -> dict[str, Any]:
         char = chr(code)
         if char.lower() != char:
             lower[char] = char.lower()
-        if (decomposed := unicodedata.normalize(form, char)) != char and not _is_syllable(code):
+        decomposed = unicodedata.normalize(form, char)
+        if decomposed != char and not _is_syllable(code):
             decompositions[char] = decomposed
         if rank := unicodedata.combining(char):
             combining.append([code, rank])
