@@ -199,6 +199,11 @@ def read_json(path: str, kind: type = dict) -> Any:
     return parse_json(read_bytes(path), path, kind)
 
 
+def read_json_if_there(path: str) -> dict[str, Any]:
+    """The object in a JSON file, an empty one if there is no such file."""
+    return read_json(path) if exists(path) else {}
+
+
 def parse_json(content: str | bytes, source: str, kind: type = dict) -> Any:
     """The value of a JSON text, or of its UTF-8 bytes, from `source`.
 

@@ -25,8 +25,9 @@ from albert_tf.core import files, flags
 from albert_tf.core.errors import UserError
 from albert_tf.core.settings import LARGEST_INT64, setting
 from albert_tf.data_prep import corpus, normalization
+from albert_tf.text.cleaning import clean_text
 from albert_tf.text.settings import TextSettings
-from albert_tf.text.tokenizer import MARKER, clean_text
+from albert_tf.text.word_starts import MARKER
 
 PROGRAM = "train_sentencepiece"
 

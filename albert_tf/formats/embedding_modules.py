@@ -42,15 +42,10 @@ def recognizes(folder: str) -> bool:
     return files.exists(path) and len(files.read_json(path, list)) > 1
 
 
-def values(path: str) -> dict[str, Any]:
-    """The values of a JSON file; none if there is no such file."""
-    return files.read_json(path) if files.exists(path) else {}
-
-
 def about(folder: str) -> dict[str, Any]:
     """The values that belong to all modules; an error if they change texts or vectors."""
     path = os.path.join(folder, ABOUT)
-    settings = values(path)
+    settings = files.read_json_if_there(path)
     prompts = settings.get("prompts") or {}
     if not isinstance(prompts, dict):
         raise UserError(f"{path}: prompts is {shortened(prompts)}, expected texts by name")
@@ -80,7 +75,7 @@ def similarity(own: Mapping[str, Any], path: str) -> str:
 
 def cleaning(folder: str, own: Mapping[str, Any]) -> dict[str, Any]:
     """How text is cleaned in another way than a cased tokenizer does it: the module Transformer may lower-case it."""
-    of_module = values(os.path.join(folder, SETTINGS))
+    of_module = files.read_json_if_there(os.path.join(folder, SETTINGS))
     if own.get("do_lower_case") is not False or not of_module.get("do_lower_case"):
         return {}
     # The tokenizer of a cased WordPiece model keeps accents.
@@ -113,7 +108,7 @@ def layers(folder: str) -> list[Module]:
     kept = [module for module in after[1:] if module.kind != DROPOUT]
     for module in kept:
         path = os.path.join(module.folder, "config.json")
-        own = values(path)
+        own = files.read_json_if_there(path)
         for name in _ENDS:
             if own.get(name) not in (None, _VECTOR):
                 expected = f"expected {_VECTOR!r}"
@@ -137,7 +132,9 @@ def settings(folder: str, max_position_embeddings: int) -> dict[str, Any]:
     task: dict[str, Any] = {}
     for module in usual:
         if module.kind == DENSE:
-            size = values(os.path.join(module.folder, "config.json")).get("out_features")
+            size = files.read_json_if_there(os.path.join(module.folder, "config.json")).get(
+                "out_features"
+            )
             if isinstance(size, int):
                 task["projection_size"] = size
     task["max_seq_length"] = _max_length(transformer, max_position_embeddings)
@@ -178,7 +175,7 @@ def _pooling(path: str) -> str:
 def _max_length(folder: str, most: int) -> int:
     """The maximum length in the module's settings, or since version 6 in the tokenizer's; at most the model's."""
     path = os.path.join(folder, SETTINGS)
-    own = values(path)
+    own = files.read_json_if_there(path)
     for name in _OF_SEVERAL_VECTORS:
         if own.get(name):
             raise UserError(f"{path}: {name} is {shortened(own[name])}, expected null")
@@ -188,7 +185,7 @@ def _max_length(folder: str, most: int) -> int:
         raise UserError(f"{path}: max_seq_length is {shortened(value)}, {expected}")
     if value is None:
         path = os.path.join(folder, "tokenizer_config.json")
-        value = longest(values(path), path)
+        value = longest(files.read_json_if_there(path), path)
     if value is None:
         return most
     return min(value, most) if most else value

@@ -15,7 +15,8 @@ from absl import logging
 
 from albert_tf.core import files
 from albert_tf.core.errors import UserError, first_line, shortened
-from albert_tf.formats import hugging_face, keras_hub, model_card, sentence_transformers, tf1
+from albert_tf.formats import keras_hub, model_card, sentence_transformers, tf1
+from albert_tf.formats.hugging_face.write import left_out_of, write
 from albert_tf.formats.layouts import read_weights
 from albert_tf.formats.weights import POOLER, LoadReport, Weights, check_head, match
 from albert_tf.model import heads
@@ -210,10 +211,10 @@ def save_pretrained(
         if isinstance(model, heads.AlbertForEmbedding):
             further |= sentence_transformers.module_files(model, task or {})
         if format == "keras_hub":
-            left_out = hugging_face.left_out_of(model, settings["untrained"])
+            left_out = left_out_of(model, settings["untrained"])
             further |= keras_hub.vocabulary_of(model, tokenizer, left_out)
         text = model_card.model_card(model, folder, card or {})
-        hugging_face.write(model, folder, task or {}, card=text, further=further, **settings)
+        write(model, folder, task or {}, card=text, further=further, **settings)
     except (OSError, safetensors.SafetensorError, tf.errors.OpError) as error:
         raise UserError(f"{folder}: the model cannot be written ({first_line(error)})") from None
 

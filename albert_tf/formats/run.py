@@ -11,9 +11,10 @@ from typing import Any
 from albert_tf.core import files
 from albert_tf.core.errors import UserError
 from albert_tf.core.newest_checkpoint import newest_checkpoint
-from albert_tf.formats import checkpoint_files, description, hugging_face, transformers_folders
+from albert_tf.formats import checkpoint_files, description, transformers_folders
 from albert_tf.formats.description import Description
 from albert_tf.formats.file_names import CONFIG, WEIGHTS
+from albert_tf.formats.hugging_face.vocabulary import vocabulary_of
 from albert_tf.formats.weights import Weights, check_class, encoder_shapes
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.head_names import PRETRAINING
@@ -43,7 +44,7 @@ def read_without_arrays(path: str) -> Weights:
         return transformers_folders.layout_of(model_folder).read_without_arrays(model_folder)
 
     settings = _settings_in(folder)
-    text = hugging_face.vocabulary_of(os.path.join(folder, _MODEL), {})
+    text = vocabulary_of(os.path.join(folder, _MODEL), {})
     for name, value in settings.get("task", {}).items():
         if name in text:
             text[name] = value

@@ -13,6 +13,8 @@ from albert_tf.core.errors import UserError, shortened
 from albert_tf.formats import embedding_modules, hugging_face, setfit
 from albert_tf.formats.description import Description
 from albert_tf.formats.file_names import CONFIG, WEIGHTS
+from albert_tf.formats.hugging_face.read import read_model
+from albert_tf.formats.hugging_face.tensor_files import read_tensors
 from albert_tf.formats.weights import Weights
 from albert_tf.model.head_names import EMBEDDING, EMBEDDING_MODULES, EMBEDDING_PROJECTION
 from albert_tf.model.pooling import ORDER_OF_SWITCHES, POOLINGS, parts_of
@@ -59,7 +61,7 @@ def read(path: str) -> Weights:
     """The model in a folder: the encoder, and the settings and arrays of the modules after it."""
     setfit.remark_on_head(path)
     transformer, _ = embedding_modules.modules(path)
-    weights = hugging_face.read_model(transformer)
+    weights = read_model(transformer)
     config = weights.config
     task = embedding_modules.settings(path, config.max_position_embeddings)
     embedding_modules.check_width(path, config.hidden_size)
@@ -131,7 +133,7 @@ def _dense(folder: str, width: int) -> tuple[dict[str, np.ndarray], str]:
         known = ", ".join(own.torch.rpartition(".")[2] for own in VECTOR_ACTIVATIONS.values())
         expected = f"expected a class of torch.nn: {known}"
         raise UserError(f"{path}: activation_function is {shortened(name)}, {expected}")
-    tensors, weights_path = hugging_face.read_tensors(folder)
+    tensors, weights_path = read_tensors(folder)
     weight = tensors.get("linear.weight", np.zeros(0))
     if weight.shape[1:] != (width,):
         expected = f"linear.weight [values, {width}]"
@@ -150,7 +152,7 @@ def _dense(folder: str, width: int) -> tuple[dict[str, np.ndarray], str]:
 
 def _layer_norm(folder: str, width: int) -> dict[str, np.ndarray]:
     """The arrays of a LayerNorm module for vectors of `width` values under our names."""
-    tensors, path = hugging_face.read_tensors(folder)
+    tensors, path = read_tensors(folder)
     arrays = {}
     for ours, theirs in (("gamma", "norm.weight"), ("beta", "norm.bias")):
         array = tensors.get(theirs, np.zeros(0))

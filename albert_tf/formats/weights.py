@@ -17,7 +17,7 @@ from albert_tf.model.head_names import ARCHITECTURES, PRETRAINING
 from albert_tf.model.pooling import parts_of
 from albert_tf.model.vector_modules import DENSE, NORMALIZE
 from albert_tf.text.rules import TokenizerRules
-from albert_tf.text.tokenizer import KINDS, Tokenizer
+from albert_tf.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from albert_tf.model.heads import ModelWithHead
@@ -377,7 +377,7 @@ def only_vocabulary(folder: str) -> str:
         names = files.names_in(folder or ".")
     except OSError:
         return ""
-    for kind in KINDS:
+    for kind in Tokenizer.kinds:
         vocabularies = [name for name in names if re.fullmatch(kind.file_names, name)]
         if vocabularies:
             return os.path.join(folder, vocabularies[0]) if len(vocabularies) == 1 else ""

@@ -19,6 +19,17 @@ ARCHITECTURES = {
     EMBEDDING: "",
 }
 
+# Whether the outputs of a model depend on the encoder's pooler, so that training changes it.
+USES_POOLER = {
+    PRETRAINING: True,
+    SEQUENCE_CLASSIFICATION: True,
+    TOKEN_CLASSIFICATION: False,
+    MULTIPLE_CHOICE: True,
+    SPAN: False,
+    SPAN_OR_NONE: False,
+    EMBEDDING: False,
+}
+
 # These begin the released names of variables in the head of an `AlbertForEmbedding`.
 EMBEDDING_PROJECTION = "embedding/projection/"
 EMBEDDING_MODULES = "embedding/modules/"

@@ -216,7 +216,7 @@ class AlbertForTokenClassification(ModelWithHead):
 
     hf_architecture = head_names.ARCHITECTURES[head_names.TOKEN_CLASSIFICATION]
     pipeline_tag = "token-classification"
-    uses_pooler = False
+    uses_pooler = head_names.USES_POOLER[head_names.TOKEN_CLASSIFICATION]
 
     def call(self, inputs, training=False, seed=None):
         """`logits` [B, L, C] float32; arguments: see `AlbertEncoder.call`."""
@@ -248,7 +248,7 @@ class AlbertForSpan(ModelWithHead):
     hf_architecture = head_names.ARCHITECTURES[head_names.SPAN]
     pipeline_tag = "question-answering"
     head_prefix = "cls/squad/"
-    uses_pooler = False
+    uses_pooler = head_names.USES_POOLER[head_names.SPAN]
 
     def _build_head(self, initializers):
         self.head = ScoreHead(self.config, 2, 0.0, initializers)
@@ -266,7 +266,7 @@ class AlbertForSpanOrNone(ModelWithHead):
     Source: original squad_utils.py:1428-1575 (create_v2_model), which follows XLNet.
     """
 
-    uses_pooler = False
+    uses_pooler = head_names.USES_POOLER[head_names.SPAN_OR_NONE]
     num_starts = NUM_STARTS  # K
     num_ends = NUM_ENDS  # K
 
@@ -367,7 +367,7 @@ class AlbertForEmbedding(ModelWithHead):
     head_prefix = head_names.EMBEDDING_PROJECTION
     modules_prefix = head_names.EMBEDDING_MODULES
     pipeline_tag = "sentence-similarity"
-    uses_pooler = False
+    uses_pooler = head_names.USES_POOLER[head_names.EMBEDDING]
     cuts_padding = False
 
     def _build_head(self, initializers):

@@ -15,7 +15,7 @@ from albert_tf.formats.weights import (
     match,
 )
 from albert_tf.model.activations import ACTIVATIONS
-from albert_tf.model.head_names import ARCHITECTURES, MULTIPLE_CHOICE, SEQUENCE_CLASSIFICATION
+from albert_tf.model.head_names import ARCHITECTURES, PRETRAINING, USES_POOLER
 from albert_tf.serving.exports.onnx import ONNX
 from albert_tf.tasks.predictor import Compute
 
@@ -52,7 +52,8 @@ def _obstacle(weights: Weights) -> str:
         return f"needs the package {package}: pip install {' '.join(ONNX.packages)}"
     if weights.model_class not in ARCHITECTURES:
         return f"{weights.model_class} is no model of this library"
-    needs_pooler = weights.model_class in (SEQUENCE_CLASSIFICATION, MULTIPLE_CHOICE)
+    # A pretrained model may lack its pooler; it then answers without.
+    needs_pooler = weights.model_class != PRETRAINING and USES_POOLER[weights.model_class]
     if needs_pooler and not set(POOLER) <= weights.arrays.keys():
         return "the model has no values for its pooler"
     if not ACTIVATIONS[weights.config.hidden_act].onnx:

@@ -15,7 +15,7 @@ class TokenizerRules:
 
     Attributes:
       finds_special_tokens: whether "[SEP]" in a text is the special token, as in transformers, and not five letters
-        and brackets. `formats/hugging_face.py` decides it by who made the model.
+        and brackets. `hugging_face/vocabulary.py` decides it by who made the model.
       truncation_side: the side at which a text that is too long loses tokens.
       strips_accents: whether a WordPiece vocabulary with capital letters loses accents; one of small letters does so by
         `keep_accents`.

@@ -149,8 +149,7 @@ class RunFolder:
 
     def read_json(self, name: str) -> dict[str, Any]:
         """The values of `write_json`; empty if there is no such file."""
-        path = self.file(name)
-        return files.read_json(path) if files.exists(path) else {}
+        return files.read_json_if_there(self.file(name))
 
     def cut_logs(self, step: int) -> dict[int, dict[str, float | None]]:
         """Deletes lines of later steps from the logs; returns those of the evaluations that remain, by step."""

@@ -9,7 +9,6 @@ from albert_tf import Tokenizer, UserError
 from albert_tf.formats import layouts, tokenizer_files
 from albert_tf.model import head_names, heads
 from albert_tf.serving.in_graph import graph_tokenizer
-from albert_tf.text.tokenizer import KINDS
 from tests.helpers import ROOT, run_script, write_files
 
 MODEL = ROOT / "tests" / "recorded_outputs" / "pretraining"
@@ -85,7 +84,7 @@ def test_a_tokenizer_is_read_without_the_weights_of_its_model(tiny_pretrained, t
 
 
 def test_every_kind_of_vocabulary_has_files_and_operations():
-    assert set(KINDS) == set(tokenizer_files._PARTS) == set(graph_tokenizer._MODULES)
+    assert set(Tokenizer.kinds) == set(tokenizer_files._PARTS) == set(graph_tokenizer._MODULES)
 
 
 def test_the_names_of_heads_are_those_of_the_classes():

@@ -5,7 +5,8 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from albert_tf.text.tokenizer import MARKER, clean_text, clean_with_origins
+from albert_tf.text.cleaning import clean_text, clean_with_origins
+from albert_tf.text.word_starts import MARKER
 from tests.properties.strategies import SENTENCES, TEXTS
 
 

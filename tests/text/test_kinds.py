@@ -5,9 +5,10 @@ import json
 import pytest
 
 from albert_tf import Tokenizer, UserError
-from albert_tf.formats import hugging_face, tokenizer_files
+from albert_tf.formats import tokenizer_files
+from albert_tf.formats.hugging_face.vocabulary import vocabulary_of
 from albert_tf.formats.weights import only_vocabulary
-from albert_tf.text import tokenizer as tokenizers
+from albert_tf.serving.page.tokenizer_data import tokenizer_data
 
 SPECIAL = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
 
@@ -63,10 +64,7 @@ class ByteTokenizer(Tokenizer):
 
 @pytest.fixture
 def vocabulary(tmp_path, monkeypatch):
-    kinds = (ByteTokenizer, *tokenizers.KINDS)
-    for module in (tokenizers, hugging_face):
-        monkeypatch.setattr(module, "KINDS", kinds)
-    monkeypatch.setattr("albert_tf.formats.weights.KINDS", kinds)
+    monkeypatch.setattr(Tokenizer, "kinds", (ByteTokenizer, *Tokenizer.kinds))
     monkeypatch.setitem(tokenizer_files._PARTS, ByteTokenizer, lambda tokenizer: {})
     path = tmp_path / "bytes.txt"
     path.write_text("\n".join(["#bytes", *SPECIAL, ""]))
@@ -85,8 +83,15 @@ def test_a_kind_of_ones_own_is_read_and_encodes(vocabulary):
 def test_folders_with_a_kind_of_ones_own_are_found_and_written(vocabulary, tmp_path):
     folder = str(tmp_path)
     assert only_vocabulary(folder) == str(vocabulary)
-    assert hugging_face.vocabulary_of(folder, {})["vocabulary"] == str(vocabulary)
+    assert vocabulary_of(folder, {})["vocabulary"] == str(vocabulary)
     Tokenizer.from_file(vocabulary).save_pretrained(tmp_path / "saved")
     settings = json.loads((tmp_path / "saved" / "tokenizer_config.json").read_text())
     assert settings["mask_token"]["content"] == "[MASK]"
     assert type(Tokenizer.from_file(tmp_path / "saved" / "bytes.txt")) is ByteTokenizer
+
+
+def test_the_page_names_the_kinds_that_it_knows(vocabulary):
+    tokenizer = Tokenizer.from_file(vocabulary)
+    message = "m: the vocabulary is that of a ByteTokenizer, expected spiece.model or vocab.txt"
+    with pytest.raises(UserError, match=message):
+        tokenizer_data(tokenizer, "m")

@@ -10,7 +10,9 @@ import pytest
 import sentencepiece
 
 from albert_tf.core.errors import UserError
-from albert_tf.text.tokenizer import Tokenizer, clean_text, is_word_start
+from albert_tf.text.cleaning import clean_text
+from albert_tf.text.tokenizer import Tokenizer
+from albert_tf.text.word_starts import is_word_start
 from tests.text.texts import LINES, read_real_lines, train, train_with_digits
 
 
@@ -69,7 +71,7 @@ def test_long_runs_of_unknown_characters_are_one_token_as_in_sentencepiece(
     expected = referee_encode(model_file, text, tokenizer.do_lower_case)
     is_equal = ids == tokenizer.encode(text) == expected
     assert is_equal  # a comparison of the lists would print them
-    monkeypatch.setattr("albert_tf.text.tokenizer._LONGEST_RUN", 10**9)
+    monkeypatch.setattr("albert_tf.text.tokenizer.sentencepiece_tokenizer._LONGEST_RUN", 10**9)
     is_equal = (ids, spans) == tokenizer.encode_with_offsets(text)
     assert is_equal
 

@@ -148,7 +148,7 @@ def _begin(settings: PretrainingDataSettings, identity: Mapping[str, Any]) -> di
     metadata_file = os.path.join(folder, METADATA_FILE)
     state_file = os.path.join(settings.work_folder, "settings.json")
     path = metadata_file if files.exists(metadata_file) else state_file
-    earlier = files.read_json(path) if files.exists(path) else {}
+    earlier = files.read_json_if_there(path)
     names = files.names_in(folder) if files.is_folder(folder) else []
     records = [name for name in names if name.endswith(".tfrecord")]
     if records and not earlier:

@@ -13,7 +13,7 @@ from albert_tf.data.record_formats import FORMATS
 from albert_tf.data_prep.corpus import invalid_utf8_setting
 from albert_tf.tasks.settings import LONGEST_SEQUENCE
 from albert_tf.text.settings import TextSettings, VocabularySettings
-from albert_tf.text.tokenizer import WORD_START_RULES
+from albert_tf.text.word_starts import WORD_START_RULES
 
 _LENGTH = {"minimum": 1, "maximum": LONGEST_SEQUENCE}
 MAX_SHARDS = 99_999  # the names of files have five digits

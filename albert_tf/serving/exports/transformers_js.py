@@ -27,7 +27,7 @@ _CLASSES = (PRETRAINING, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION, SPAN, EM
 
 def _write(order: Order) -> None:
     # These need TensorFlow.
-    from albert_tf.formats import hugging_face
+    from albert_tf.formats.hugging_face.write import config_of, left_out_of
     from albert_tf.formats.tokenizer_files import vocabulary_files
     from albert_tf.serving import onnx_files
 
@@ -54,8 +54,8 @@ def _write(order: Order) -> None:
         fills_masks = MASKED_LM in of_model
         contents[name] = of_model[MASKED_LM if fills_masks else MODEL]
 
-    left_out = hugging_face.left_out_of(order.model, order.missing)
-    config = hugging_face.config_of(order.model, order.task, tokenizer, left_out)
+    left_out = left_out_of(order.model, order.missing)
+    config = config_of(order.model, order.task, tokenizer, left_out)
     if weights.model_class == PRETRAINING:
         head = "ForMaskedLM" if fills_masks else "Model"
         config["architectures"] = [

@@ -1,4 +1,4 @@
-"""The tokenizer as TensorFlow operations: the same ids as `text/tokenizer.py` for every text."""
+"""The tokenizer as TensorFlow operations: the same ids as `albert_tf.text.tokenizer` for every text."""
 
 import re
 import unicodedata

@@ -1,5 +1,5 @@
 "use strict";
-// Text -> token ids, with the same ids and offsets as albert_tf/text/tokenizer.py and wordpiece.py.
+// Text -> token ids, with the same ids and offsets as albert_tf/text/tokenizer and albert_tf/text/wordpiece.py.
 //
 // Texts are arrays of code points, because Python counts characters so; JavaScript's strings count units of UTF-16.
 // What a character is (a space, an accent, its lower case) comes from tables that the exporter makes

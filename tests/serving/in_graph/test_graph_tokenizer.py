@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from albert_tf.core.errors import UserError
 from albert_tf.serving.in_graph.graph_tokenizer import clean, graph_tokenizer
-from albert_tf.text import tokenizer as text_tokenizer
+from albert_tf.text.cleaning import clean_text
 from albert_tf.text.tokenizer import Tokenizer
 from tests.helpers import run_script
 from tests.properties.strategies import ODD
@@ -45,7 +45,7 @@ def test_graph_cleans_every_character_like_python():
     different = [
         char
         for char, text, result in zip(chars, texts, found, strict=True)
-        if result.decode() != text_tokenizer.clean_text(text, do_lower_case=True)
+        if result.decode() != clean_text(text, do_lower_case=True)
     ]
     # Marks that came with Unicode 14 or later decide about a final sigma; older tables do not know them.
     assert all(ord(char) > 0x870 for char in different)
