@@ -2,7 +2,7 @@
 
 The library's own conversion of `spiece.model` differs from the original: it turns two backquotes or apostrophes into a
 double quote, drops vowel signs of Indic scripts together with accents, and (version 5) keeps tokens such as "▁1999,".
-Therefore the steps of `tokenizer.clean_text` and of SentencePiece are written here. A WordPiece vocabulary gets the
+Therefore the steps of `cleaning.clean_text` and of SentencePiece are written here. A WordPiece vocabulary gets the
 library's own steps, which differ only for private characters and the final sigma. A `tokenizer.json` of others makes
 words of more than 100 characters unknown; here they are unknown from 201 characters, as in the original.
 """
@@ -153,8 +153,8 @@ def _unigram(tokenizer: Any) -> dict[str, Any]:
         # `str.lower` writes the sigma at the end of a word in another way; the library does not.
         steps += [_replace(r"(?<=\p{L})Σ(?!\p{L})", "ς"), {"type": "Lowercase"}]
     if normalizer.precompiled_charsmap:
-        # The library applies the table to single characters and short groups, so it does not compose Korean syllables.
-        steps += [{"type": "NFC"}] if "nfkc" in normalizer.name else []
+        if "nfkc" in normalizer.name:
+            steps += _composed(tokenizer.keep_accents)
         table = base64.b64encode(normalizer.precompiled_charsmap).decode()
         steps.append({"type": "Precompiled", "precompiled_charsmap": table})
     if normalizer.remove_extra_whitespaces:
@@ -171,6 +171,19 @@ def _unigram(tokenizer: Any) -> dict[str, Any]:
         "decoder": {"type": "Sequence", "decoders": decoders} if has_bytes else words,
         "model": {"type": "Unigram", **model},
     }
+
+
+def _composed(has_accents: bool) -> list[dict[str, Any]]:
+    """The steps before the table of a SentencePiece model that composes characters, as the library does not by itself.
+
+    It applies the table to single characters and short groups. So it does not compose Korean syllables, and of a group
+    that begins with an entry of the table it drops the rest: a wide "Ａ" with an acute would become "A", not "Á".
+    Without accents, compatibility forms are gone before. The table's only exception to NFKC is the wide tilde, which
+    the tables of the kind nmt_nfkc keep; another character takes its place here.
+    """
+    if not has_accents:
+        return [{"type": "NFC"}]
+    return [_replace_text("～", "\uffff"), {"type": "NFKC"}, _replace_text("\uffff", "～")]
 
 
 def _scores(proto: ModelProto) -> list[tuple[str, float]]:
@@ -197,6 +210,10 @@ _PARTS: Mapping[type[Tokenizer], Callable[[Any], dict[str, Any]]] = {
 
 def _replace(pattern: str, content: str) -> dict[str, Any]:
     return {"type": "Replace", "pattern": {"Regex": pattern}, "content": content}
+
+
+def _replace_text(text: str, content: str) -> dict[str, Any]:
+    return {"type": "Replace", "pattern": {"String": text}, "content": content}
 
 
 def _added(token: str) -> dict[str, Any]:

@@ -297,6 +297,16 @@ PLAIN_LINES = [line for line in LINES if not set(line) & set("[0123456789")]
 PLAIN_LINES += [
     *("서울의 날씨, 각힣", "ΟΔΟΣ ΣΑΣ. Σ Σα αΣ", "é e\u0301\u0302t", "我喜欢 unaffable 的 Café")
 ]
+# Letters with marks of their own (wide, Vietnamese, half-width Japanese, Korean, Indic), and what the normalizer of
+# `tokenizer.json` made of them in tokenizers 0.23.3.
+MARKED_LINES = {
+    "Ａ\u0301 ｅ\u0301 ｎ\u0303 ²\u0301 Ｑ\u0302": "\xc1 \xe9 \xf1 2\u0301 Q\u0302",
+    "Vie\u0323\u0302t Nam, tie\u0302\u0301ng u\u031bo\u031b\u0323": "Vi\u1ec7t Nam, ti\u1ebfng \u01b0\u1ee3",
+    "ｶ\u3099ｷ\uff9e は\u309a": "\u30ac\u30ae \u3071",
+    "\u1112\u1161\u11ab\u1100\u116e\u11a8 ﾡￂ": "\ud55c\uad6d \uac00",
+    "हि\u0902दी क\u093cलम": "\u0939\u093f\u0902\u0926\u0940 \u0915\u093c\u0932\u092e",
+    "ﬁn ① ㎏ ～ ~ ～\u0301": "fin 1 kg \uff5e ~ \uff5e\u0301",
+}
 
 
 @pytest.mark.parametrize(
@@ -316,10 +326,23 @@ def test_transformers_reads_every_kind_of_vocabulary(tmp_path, kind, lower, keep
     assert (
         theirs("the cat", "a mat")["token_type_ids"].count(1) == len(tokenizer.encode("a mat")) + 1
     )
-    for text in PLAIN_LINES:
+    for text in [*PLAIN_LINES, *MARKED_LINES]:
         if kind == "wordpiece" and "Σ" in text:
             continue  # the library does not write the sigma at the end of a word in another way
         assert theirs(text, add_special_tokens=False)["input_ids"] == tokenizer.encode(text), text
+
+
+def test_the_written_normalizer_keeps_marks_as_our_tokenizer_does(tmp_path):
+    path = train(tmp_path / "a.model", list(MARKED_LINES) * 20, vocab_size=90)
+    tokenizer = Tokenizer.from_file(path, do_lower_case=False, keep_accents=True)
+    steps = json.loads(vocabulary_files(tokenizer, 17)["tokenizer.json"])["normalizer"]
+    tilde_and_back = [{"String": "～"}, {"String": "\uffff"}]
+    patterns = [step["pattern"] for step in steps["normalizers"] if step["type"] == "Replace"]
+    assert [pattern for pattern in patterns if "String" in pattern] == tilde_and_back
+    kinds = [step["type"] for step in steps["normalizers"] if step["type"] != "Replace"]
+    assert kinds == ["NFKC", "Precompiled", "Strip"]
+    for text, normalized in MARKED_LINES.items():
+        assert tokenizer.encode(text) == tokenizer.encode(normalized), text
 
 
 def test_transformers_tokenizes_real_text_as_we_do(tmp_path, real_data, released_model_file):
