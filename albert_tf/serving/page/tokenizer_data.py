@@ -104,8 +104,14 @@ def tokenizer_data(tokenizer: Tokenizer, source: str) -> dict[str, Any]:
     """The argument of `makeTokenizer` in `tokenizer.js`.
 
     Raises:
-      UserError: the vocabulary is a SentencePiece model of another kind than unigram; the message names `source`.
+      UserError: `tokenizer.js` does not have this kind of vocabulary; the message names `source`.
     """
+    if type(tokenizer) not in _DATA:
+        expected = " or ".join(kind.file_name for kind in _DATA)
+        kind = type(tokenizer).__name__
+        raise UserError(
+            f"{source}: the vocabulary is that of a {kind}, expected {expected}; export another --format"
+        )
     tokens = {token.text: token for token in tokenizer.added_tokens}
     found_special = tokenizer.found_special_tokens
     for text in found_special:
@@ -123,10 +129,12 @@ def tokenizer_data(tokenizer: Tokenizer, source: str) -> dict[str, Any]:
         "found_special": found_special,
         "tokens": tokenizer.vocabulary(),
     }
-    if isinstance(tokenizer, WordPieceTokenizer):
-        return {"kind": "wordpiece", "characters": _characters("NFD"), **data}
-    assert isinstance(tokenizer, SentencePieceTokenizer)
-    return {"characters": _characters("NFKD"), **data, **_sentencepiece(tokenizer, source)}
+    return {**data, **_DATA[type(tokenizer)](tokenizer, source)}
+
+
+def _wordpiece(tokenizer: WordPieceTokenizer, source: str) -> dict[str, Any]:
+    del tokenizer, source  # the tokens are all that its class needs
+    return {"kind": "wordpiece", "characters": _characters("NFD")}
 
 
 def _sentencepiece(tokenizer: SentencePieceTokenizer, source: str) -> dict[str, Any]:
@@ -140,6 +148,7 @@ def _sentencepiece(tokenizer: SentencePieceTokenizer, source: str) -> dict[str, 
     spec = model.normalizer_spec
     return {
         "kind": "sentencepiece",
+        "characters": _characters("NFKD"),
         "types": [piece.type for piece in model.pieces],
         # The shortest text that float32 reads as the same number.
         "scores": [float(str(np.float32(piece.score))) for piece in model.pieces],
@@ -152,3 +161,10 @@ def _sentencepiece(tokenizer: SentencePieceTokenizer, source: str) -> dict[str, 
             "whitespace_as_suffix": model.trainer_spec.treat_whitespace_as_suffix,
         },
     }
+
+
+# A kind of vocabulary -> what its class in `tokenizer.js` needs in addition.
+_DATA: Mapping[type[Tokenizer], Callable[[Any, str], dict[str, Any]]] = {
+    SentencePieceTokenizer: _sentencepiece,
+    WordPieceTokenizer: _wordpiece,
+}
