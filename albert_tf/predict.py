@@ -165,23 +165,10 @@ def answers_to_rows(
     predictor: "Predictor", frame: "pandas.DataFrame", settings: PredictSettings
 ) -> list[dict[str, Any]]:
     """The answer to every row; --output_file has no older answers when the first is computed."""
-    names = [name.strip() for name in settings.text_columns.split(",") if name]
-    examples = []
-    for row, item in zip(frame.index, table_files.items_of(frame), strict=True):
-        try:
-            chosen: Any = item
-            if names:
-                keys = ("text_a", "text_b") if len(names) > 1 else ("text",)
-                chosen = dict(zip(keys, map(item.get, names), strict=True))
-            lists = _LISTS & chosen.keys() & {*predictor.text_keys}  # others are not read
-            chosen = chosen | {key: table_files.as_list(chosen[key], key) for key in lists}
-            is_empty = not any(item.values()) and "tokens" not in lists  # a list without words
-            examples.append(predictor.check(predictor.empty if is_empty else chosen))
-        except UserError as error:
-            hint = "" if names else "; --text_columns names other columns"
-            raise UserError(f"{settings.input_file}: {row}: {error}{hint}") from None
+    examples = _checked_examples(predictor, frame, settings)
     if settings.output_file:
         files.remove_older(settings.output_file)
+
     answers: list[dict[str, Any]] = []
     step = settings.batch_size * _BATCHES_AT_A_TIME
     with Progress("answering", len(examples), unit="rows", file=sys.stderr) as progress:
@@ -189,6 +176,44 @@ def answers_to_rows(
             answers += predictor.answered(examples[start : start + step])
             progress.update(len(answers))
     return answers
+
+
+def _checked_examples(
+    predictor: "Predictor", frame: "pandas.DataFrame", settings: PredictSettings
+) -> list[Any]:
+    """The examples in the rows of a table; an error names the first wrong row."""
+    columns = [name.strip() for name in settings.text_columns.split(",") if name]
+    examples = []
+    for row, item in zip(frame.index, table_files.items_of(frame), strict=True):
+        try:
+            examples.append(predictor.check(_texts_of_row(predictor, item, columns)))
+        except UserError as error:
+            hint = "" if columns else "; --text_columns names other columns"
+            raise UserError(f"{settings.input_file}: {row}: {error}{hint}") from None
+    return examples
+
+
+def _texts_of_row(
+    predictor: "Predictor", item: Mapping[str, Any], columns: Sequence[str]
+) -> "Item":
+    """What a row gives the predictor, by the names that it knows; its empty example for a row without values."""
+    texts = _renamed(item, columns) if columns else item
+    # Cells with lists, such as the words of a tagger; a column of this name that the predictor does not read stays.
+    names_of_lists = _LISTS & texts.keys() & {*predictor.text_keys}
+    lists = {name: table_files.as_list(texts[name], name) for name in names_of_lists}
+
+    # A list without words is no empty row, but an empty text of a tagger.
+    is_empty = not any(item.values()) and "tokens" not in lists
+    return predictor.empty if is_empty else {**texts, **lists}
+
+
+def _renamed(item: Mapping[str, Any], columns: Sequence[str]) -> dict[str, Any]:
+    """The texts in chosen columns, by the names that a predictor knows.
+
+    Example, the columns "a" and "b": {"a": "It rains.", "b": "", "c": 3} -> {"text_a": "It rains.", "text_b": ""}
+    """
+    keys = ("text_a", "text_b") if len(columns) > 1 else ("text",)
+    return {key: item.get(column) for key, column in zip(keys, columns, strict=True)}
 
 
 def answer_lines(predictor: "Predictor", batch_size: int, input_format: str = "") -> None:

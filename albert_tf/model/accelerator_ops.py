@@ -53,7 +53,9 @@ def _block_of(shape, num_heads: int, most_bytes: int) -> tuple[int, int]:
     batch, length, width = shape
     most_heads = max(1, most_bytes // (4 * length**2))
     if most_heads >= num_heads:
-        return max(rows for rows in _divisors(batch) if rows * num_heads <= most_heads), num_heads
+        fitting_rows = [rows for rows in _divisors(batch) if rows * num_heads <= most_heads]
+        return max(fitting_rows), num_heads
+
     head_size = width // (3 * num_heads)
     aligned = [heads for heads in _divisors(num_heads) if heads * head_size % _LANES == 0]
     fitting = [heads for heads in aligned if heads <= most_heads]
@@ -61,40 +63,52 @@ def _block_of(shape, num_heads: int, most_bytes: int) -> tuple[int, int]:
 
 
 def _divisors(number: int) -> list[int]:
-    return [one for one in range(1, number + 1) if number % one == 0]
+    return [divisor for divisor in range(1, number + 1) if number % divisor == 0]
 
 
 class _Blocks:
-    """The blocks of a tensor [B, L, J], for the body of a loop."""
+    """The blocks of a tensor [B, L, J], for the body of a loop.
+
+    Example: B = 4 examples of L = 512 tokens with N = 12 heads of width 64, so J = 3 x 768; blocks of R = 1 example and
+    G = 4 heads. There are 3 groups of heads and 12 blocks. Block 5 is group 2 of example 1: it begins in row 1, at
+    column 2 x 4 x 64 = 512 of the queries, 768 + 512 = 1280 of the keys and 2 x 768 + 512 = 2048 of the values.
+    """
 
     def __init__(self, shape, num_heads: int, block: tuple[int, int]):
-        batch, self.length, width = shape
-        self.width = width // 3
-        self.head_size = width // (3 * num_heads)
-        self.rows, self.heads = block
-        self.groups = num_heads // self.heads
-        self.number = batch // self.rows * self.groups
+        batch, length, width = shape
+        rows, heads = block
+        self.length = length
+        self.width = width // 3  # of the queries, the keys or the values of all heads
+        self.head_size = self.width // num_heads
+        self.rows = rows
+        self.heads = heads
+        self.groups = num_heads // heads
+        self.number = batch // rows * self.groups
+
+    def first_row(self, index):
+        """The first example of a block."""
+        return index // self.groups * self.rows
 
     def place(self, index, part: int = 0):
         """The position at which a block begins; `part` is 0 for queries and results, 1 for keys, 2 for values."""
-        column = part * self.width + index % self.groups * self.heads * self.head_size
-        return tf.stack([index // self.groups * self.rows, 0, column])
+        group = index % self.groups
+        column = part * self.width + group * self.heads * self.head_size
+        return tf.stack([self.first_row(index), 0, column])
 
     def heads_of(self, tensor, index, part: int = 0):
         """A block, [R, G, L, H]."""
+        # [4, 512, 2304] -> [1, 512, 256] -> [1, 512, 4, 64] -> [1, 4, 512, 64]
         size = [self.rows, self.length, self.heads * self.head_size]
         block_RLW = tf.slice(tensor, self.place(index, part), size)
-        return tf.transpose(tf.reshape(block_RLW, [*size[:2], self.heads, -1]), [0, 2, 1, 3])
+        block_RLGH = tf.reshape(block_RLW, [self.rows, self.length, self.heads, -1])
+        return tf.transpose(block_RLGH, [0, 2, 1, 3])
 
     def mask_of(self, mask, index):
-        """The mask of a block."""
-        begin = index // self.groups * self.rows
-        return plain_ops.AttentionMask(
-            *(
-                None if factor is None else tf.slice(factor, [begin, 0, 0], [self.rows, -1, -1])
-                for factor in mask
-            )
-        )
+        """The mask of a block's examples."""
+        begin = [self.first_row(index), 0, 0]
+        size = [self.rows, -1, -1]
+        factors = [None if factor is None else tf.slice(factor, begin, size) for factor in mask]
+        return plain_ops.AttentionMask._make(factors)
 
     def put(self, tensor, block_RGLH, index, part: int = 0):
         """The tensor with a block replaced."""
@@ -135,7 +149,8 @@ def _backward(biased_BLJ, output_BLD, upstream_BLD, mask, drop, num_heads: int, 
 
     def body(index, gradient_BLJ):
         query, key, value = (blocks.heads_of(biased_BLJ, index, part) for part in range(3))
-        upstream, output = (blocks.heads_of(one, index) for one in (upstream_BLD, output_BLD))
+        upstream = blocks.heads_of(upstream_BLD, index)
+        output = blocks.heads_of(output_BLD, index)
         probabilities = plain_ops.attention_probabilities(query, key, blocks.mask_of(mask, index))
         dropped = drop.of_part(index)(probabilities) if drop else probabilities
         scores = cpu_ops.gradient_of_scores(

@@ -5,6 +5,7 @@ their released names, without TensorFlow. docs/architecture.md explains why no c
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from onnx import TensorProto
 
@@ -254,52 +255,91 @@ def _add_choices(graph: Graph, parts: set[str]) -> None:
     graph.output("logits", logits_BC, "batch", "choices")
 
 
+# --- Spans or no answer: example shapes of B = 2 texts, L = 8 tokens, D = 32, K = 5 starts with 5 ends each ---
+
+
+class _Allowed(NamedTuple):
+    """Keeps positions outside of the passage from being chosen: score x factor + penalty.
+
+    Both are [2, 8]: 1 and 0 where a position is allowed, 0 and -1e30 elsewhere.
+    """
+
+    factor_BL: str
+    penalty_BL: str
+
+
 def _add_span_or_none(graph: Graph, parts: set[str]) -> None:
     """See `heads.AlbertForSpanOrNone.call`."""
     hidden_BLD = _encoded(graph, *INPUTS)
     mask_BL = graph.op("Cast", "p_mask", to=TensorProto.FLOAT)
-    allowed_BL = graph.op("Sub", graph.number(1), mask_BL)
+    factor_BL = graph.op("Sub", graph.number(1), mask_BL)
     penalty_BL = graph.op("Mul", mask_BL, graph.number(-1e30))
+    allowed = _Allowed(factor_BL, penalty_BL)
 
     start_BL = graph.without_last(graph.dense("start_logits/dense", hidden_BLD))
-    start_BL = graph.op("Add", graph.op("Mul", start_BL, allowed_BL), penalty_BL)
-    start_log_probs_BL = graph.op("LogSoftmax", start_BL, axis=-1)
-    graph.output("start_log_probs", start_log_probs_BL, "batch", "length")
+    start_BL = graph.op("Add", graph.op("Mul", start_BL, factor_BL), penalty_BL)
+    starts_BK = _add_starts(graph, start_BL)
+    _add_answer_class(graph, start_BL, hidden_BLD)
+    _add_ends(graph, starts_BK, hidden_BLD, allowed)
 
+
+def _add_starts(graph: Graph, start_BL: str) -> str:
+    """Scores [2, 8] of starts -> their logarithms of probabilities, and of the K best ones; returns these, [2, 5]."""
+    log_probs_BL = graph.op("LogSoftmax", start_BL, axis=-1)
+    graph.output("start_log_probs", log_probs_BL, "batch", "length")
+
+    best_BK, starts_BK = graph.several(2, "TopK", log_probs_BL, graph.integers(NUM_STARTS))
+    graph.output("start_top_log_probs", best_BK, "batch", NUM_STARTS)
+    graph.output("start_top_index", starts_BK, "batch", NUM_STARTS, is_float=False)
+    return starts_BK
+
+
+def _add_answer_class(graph: Graph, start_BL: str, hidden_BLD: str) -> None:
+    """`cls_logits` [2], whether there is no answer: from the state of the expected start and of [CLS]."""
     one = graph.integers(1)
+    # [2, 1, 8] x [2, 8, 32] -> [2, 1, 32] -> [2, 32]: the mean of all states by the probability of a start.
     probabilities_B1L = graph.op("Unsqueeze", graph.op("Softmax", start_BL, axis=-1), one)
     start_BD = graph.op("Squeeze", graph.op("MatMul", probabilities_B1L, hidden_BLD), one)
+
+    # [2, 64] -> [2, 32] -> [2, 1] -> [2]
     both = graph.op("Concat", start_BD, graph.first(hidden_BLD), axis=-1)
     joined_BD = graph.op("Tanh", graph.dense("answer_class/dense_0", both))
     answer_B1 = graph.product(joined_BD, "answer_class/dense_1/kernel")
     graph.output("cls_logits", graph.without_last(answer_B1), "batch")
 
-    values, starts_BK = graph.several(2, "TopK", start_log_probs_BL, graph.integers(NUM_STARTS))
-    graph.output("start_top_log_probs", values, "batch", NUM_STARTS)
-    graph.output("start_top_index", starts_BK, "batch", NUM_STARTS, is_float=False)
 
-    halves = graph.several(
-        2, "Split", graph.weight("end_logits/dense_0/kernel"), num_outputs=2, axis=0
-    )
-    indices = graph.op("Unsqueeze", starts_BK, graph.integers(-1))
-    starts_BKD = graph.op("GatherND", hidden_BLD, indices, batch_dims=1)
-    of_position_B1LD = graph.op("Unsqueeze", graph.op("MatMul", hidden_BLD, halves[0]), one)
-    of_start_BKD = graph.op("MatMul", starts_BKD, halves[1])
-    of_start_BK1D = graph.op("Unsqueeze", of_start_BKD, graph.integers(2))
-    summed_BKLD = graph.op("Add", of_position_B1LD, of_start_BK1D)
+def _add_ends(graph: Graph, starts_BK: str, hidden_BLD: str, allowed: _Allowed) -> None:
+    """The best ends of each of the best starts, [2, 25], and the logarithms of their probabilities."""
+    one = graph.integers(1)
+    # The states at the starts, [2, 5, 32]
+    indices_BK1 = graph.op("Unsqueeze", starts_BK, graph.integers(-1))
+    starts_BKD = graph.op("GatherND", hidden_BLD, indices_BK1, batch_dims=1)
+
+    # A dense layer of the states of position and start, [2, 5, 8, 64] -> [2, 5, 8, 32]. The kernel [64, 32] is split,
+    # so that each half is multiplied once per position or start instead of once per pair of both.
+    kernel = graph.weight("end_logits/dense_0/kernel")
+    of_positions, of_starts = graph.several(2, "Split", kernel, num_outputs=2, axis=0)
+    position_B1LD = graph.op("Unsqueeze", graph.op("MatMul", hidden_BLD, of_positions), one)
+    start_BKD = graph.op("MatMul", starts_BKD, of_starts)
+    start_BK1D = graph.op("Unsqueeze", start_BKD, graph.integers(2))
+    summed_BKLD = graph.op("Add", position_B1LD, start_BK1D)
     biased_BKLD = graph.op("Add", summed_BKLD, graph.weight("end_logits/dense_0/bias"))
+
+    # [2, 5, 8, 32] -> [2, 5, 8]: a score of each end for each start
     normed_BKLD = graph.layer_norm("end_logits/LayerNorm", graph.op("Tanh", biased_BKLD))
     end_BKL = graph.without_last(graph.dense("end_logits/dense_1", normed_BKLD))
-    allowed_B1L, penalty_B1L = (graph.op("Unsqueeze", x, one) for x in (allowed_BL, penalty_BL))
-    end_BKL = graph.op("Add", graph.op("Mul", end_BKL, allowed_B1L), penalty_B1L)
-    ends = graph.op("LogSoftmax", end_BKL, axis=-1)
-    best = graph.several(2, "TopK", ends, graph.integers(NUM_ENDS))
+    factor_B1L = graph.op("Unsqueeze", allowed.factor_BL, one)
+    penalty_B1L = graph.op("Unsqueeze", allowed.penalty_BL, one)
+    end_BKL = graph.op("Add", graph.op("Mul", end_BKL, factor_B1L), penalty_B1L)
+
+    # [2, 5, 5] -> [2, 25]
+    log_probs_BKL = graph.op("LogSoftmax", end_BKL, axis=-1)
+    best, ends = graph.several(2, "TopK", log_probs_BKL, graph.integers(NUM_ENDS))
     total = NUM_STARTS * NUM_ENDS
     flat = graph.integers(0, total)
-    for name, value in zip(("end_top_log_probs", "end_top_index"), best, strict=True):
-        is_float = name == "end_top_log_probs"
-        value = graph.op("Reshape", value, flat)
-        graph.output(name, value, "batch", total, is_float=is_float)
+    graph.output("end_top_log_probs", graph.op("Reshape", best, flat), "batch", total)
+    ends = graph.op("Reshape", ends, flat)
+    graph.output("end_top_index", ends, "batch", total, is_float=False)
 
 
 # Class of a model -> what adds it to a graph, with those of its parts that become outputs.
