@@ -133,7 +133,7 @@ def summary(folder: str, seconds: float) -> str:
             *accuracies,
             f"The demo took {seconds:.0f} seconds. Try next:",
             "  source .venv/bin/activate",
-            f"  albert-tf classify --task_name=table --train_file={folder}/packages/train.tsv \\",
+            f"  albert-tf classify --train_file={folder}/packages/train.tsv \\",
             f"    --eval_file={folder}/packages/dev.tsv --text_columns=text --label_column=package \\",
             f"    --init_checkpoint={folder}/run --max_seq_length=64 --output_dir={folder}/classifier",
             f"  albert-tf serve {folder}/classifier",

@@ -16,6 +16,10 @@
   fold                             a BERT or ALBERT -> a smaller ALBERT, which learns from it: .distill(texts)
   UserError                        an error that the user can correct: a wrong file, flag or value
 
+The programs of `albert-tf` are functions, too, whose arguments are their flags: classify, tag, squad, race, embed,
+pretrain, distill, predict, search, score, convert, export, serve, split_sentences, train_sentencepiece,
+create_pretraining_data and sample_corpus; training returns a `Run` with `results` and `predictor`.
+
 A name is loaded when it is first used, because TensorFlow takes seconds to load.
 """
 
@@ -45,16 +49,41 @@ _PUBLIC = {
     "AlbertForTokenClassification": "model.heads",
     "AlbertForEmbedding": "model.heads",
     "UserError": "core.errors",
+    "Run": "functions",
 }
-# Modules that can be called (`core/callable_modules.py`).
-_PROGRAMS = ("fold",)
-__all__ = [*_PUBLIC, *_PROGRAMS]
+# Functions of programs (`functions.py`).
+_FUNCTIONS = (
+    "classify",
+    "tag",
+    "squad",
+    "race",
+    "embed",
+    "split_sentences",
+    "train_sentencepiece",
+    "create_pretraining_data",
+    "sample_corpus",
+)
+# Those that are also modules, which can be called (`core/callable_modules.py`).
+_CALLABLE_MODULES = (
+    "fold",
+    "pretrain",
+    "distill",
+    "predict",
+    "search",
+    "score",
+    "convert",
+    "export",
+    "serve",
+)
+__all__ = [*_PUBLIC, *_FUNCTIONS, *_CALLABLE_MODULES]
 __version__ = "0.1.0"
 
 
 def __getattr__(name: str):
-    if name in _PROGRAMS:
+    if name in _CALLABLE_MODULES:
         return importlib.import_module(f"{__name__}.{name}")
+    if name in _FUNCTIONS:
+        return importlib.import_module(f"{__name__}.functions").function_of(name)
     if name not in _PUBLIC:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.{_PUBLIC[name]}"), name)

@@ -1,6 +1,6 @@
 """The command `albert-tf`: the first words name a program, and the other words are its flags.
 
-albert-tf classify --task_name=table --train_file=train.tsv ...
+albert-tf classify --train_file=train.tsv ...
 albert-tf data split_sentences --input_file=wiki.txt --output_file=sentences.txt
 """
 
@@ -13,10 +13,11 @@ from typing import Any
 
 import albert_tf
 from albert_tf.core.flags import FLAG_ERROR, exit_without_package
+from albert_tf.core.program import Program
 
 DATA = "data"
 # The module of each program; that of a fine-tuning program is the definition of its task.
-PROGRAMS = {
+PROGRAMS: dict[str, str] = {
     "pretrain": "albert_tf.pretrain",
     "classify": "albert_tf.tasks.classification.definition",
     "squad": "albert_tf.tasks.squad.definition",
@@ -32,7 +33,7 @@ PROGRAMS = {
     "export": "albert_tf.export",
     "serve": "albert_tf.serve",
 }
-DATA_PROGRAMS = {
+DATA_PROGRAMS: dict[str, str] = {
     name: f"albert_tf.data_prep.{name}"
     for name in (
         "split_sentences",
@@ -70,6 +71,15 @@ def main() -> None:
 def start(name: str) -> None:
     """Runs a program with the flags of the command line; ends the process."""
     _run(PROGRAMS[name])
+
+
+def program_of(module_name: str) -> Program:
+    """The program of a module."""
+    module = importlib.import_module(module_name)
+    if definition := getattr(module, "DEFINITION", None):
+        runner = importlib.import_module("albert_tf.tasks.runner")
+        return runner.program_of(definition, module.__doc__)
+    return module.program
 
 
 def _run(module_name: str) -> None:

@@ -8,9 +8,12 @@ docs/models.md lists the layouts.
 
 import dataclasses
 
+from albert_tf import functions
 from albert_tf.core import flags
+from albert_tf.core.callable_modules import make_callable
 from albert_tf.core.errors import UserError
 from albert_tf.core.locks import locks_output_dir
+from albert_tf.core.program import Program
 from albert_tf.core.settings import setting
 from albert_tf.serving.settings import ModelSettings
 
@@ -30,8 +33,8 @@ class ConvertSettings(ModelSettings):
 
 
 @locks_output_dir
-def main(settings: ConvertSettings) -> None:
-    """Reads a model, reports on it and writes it."""
+def main(settings: ConvertSettings) -> str:
+    """Reads a model, reports on it and writes it; returns the folder."""
     from albert_tf.core import files
     from albert_tf.formats import pretrained  # TensorFlow
     from albert_tf.formats.model_tokenizer import tokenizer_of
@@ -60,9 +63,17 @@ def main(settings: ConvertSettings) -> None:
         print(f"not written, as they have no trained values: {', '.join(report.initialized)}")
     about = f"{model.count_params():,} parameters, with{'' if vocabulary else 'out'} vocabulary"
     print(f"{type(model).__name__}, {about}, in {settings.output_dir}")
+    return settings.output_dir
 
 
-run = flags.program(main, ConvertSettings, description=__doc__, positional=("model",))
+program = Program(
+    main=main,
+    settings_classes=(ConvertSettings,),
+    description=__doc__,
+    positional=("model",),
+)
+run = flags.in_shell(program)
+make_callable(__name__, lambda: functions.function_of("convert"))
 
 if __name__ == "__main__":
     run()

@@ -12,9 +12,12 @@ import dataclasses
 import os
 from typing import Any
 
+from albert_tf import functions
 from albert_tf.core import files, flags
+from albert_tf.core.callable_modules import make_callable
 from albert_tf.core.errors import UserError
 from albert_tf.core.locks import locked
+from albert_tf.core.program import Program
 from albert_tf.core.settings import LARGEST_INT64, setting
 from albert_tf.formats import layouts
 from albert_tf.formats.model_tokenizer import tokenizer_of
@@ -177,7 +180,14 @@ def _export(settings: ExportSettings) -> str:
     return path
 
 
-run = flags.program(main, ExportSettings, description=__doc__, positional=("model",))
+program = Program(
+    main=main,
+    settings_classes=(ExportSettings,),
+    description=__doc__,
+    positional=("model",),
+)
+run = flags.in_shell(program)
+make_callable(__name__, lambda: functions.function_of("export"))
 
 if __name__ == "__main__":
     run()

@@ -8,11 +8,18 @@ docs/fold.md explains the steps.
 
 from albert_tf.core import flags
 from albert_tf.core.callable_modules import make_callable
+from albert_tf.core.program import Program
 from albert_tf.fold_to_folder import FoldSettings, main
 from albert_tf.folded_model import fold
 
-run = flags.program(main, FoldSettings, description=__doc__, positional=("model",))
-make_callable(__name__, fold)
+program = Program(
+    main=main,
+    settings_classes=(FoldSettings,),
+    description=__doc__,
+    positional=("model",),
+)
+run = flags.in_shell(program)
+make_callable(__name__, lambda: fold)
 
 if __name__ == "__main__":
     run()

@@ -4,24 +4,17 @@ Each step is the program of the same name on a temporary folder, so that values,
 shell. docs/fold.md explains what the steps do.
 """
 
-import dataclasses
 import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from albert_tf import convert, distill, fold_to_folder
-from albert_tf.core.errors import UserError
-from albert_tf.core.files import HUB_PREFIX, write_bytes
-from albert_tf.core.settings import Settings
+from albert_tf import functions
+from albert_tf.core.files import HUB_PREFIX
 from albert_tf.formats import hub_names
-from albert_tf.tasks.distillation.settings import (
-    DistillationConfig,
-    DistillationOptimizerConfig,
-    DistillationRunConfig,
-)
+from albert_tf.user_files.python_data import lines_of
 
 _FOLDED = "folded"
 _MODEL_OF_RUN = "model"
@@ -66,14 +59,12 @@ class FoldedModel:
         settings["teacher"] = self.teacher
         settings["init_checkpoint"] = self.path
         settings["output_dir"] = prefix
-        settings["input_file"] = _write_lines(f"{prefix}_texts.txt", texts, "texts")
+        settings["input_file"] = lines_of(texts, "texts")
         if held_out_texts:
-            held_out_file = f"{prefix}_held_out.txt"
-            settings["eval_file"] = _write_lines(held_out_file, held_out_texts, "held_out_texts")
+            settings["eval_file"] = lines_of(held_out_texts, "held_out_texts")
         if "num_train_steps" not in settings:
             settings["train_minutes"] = minutes
-        classes = (DistillationRunConfig, DistillationOptimizerConfig, DistillationConfig)
-        distill.main(*_divided(settings, classes))
+        functions.call("distill", **settings)
         self.path = os.path.join(prefix, _MODEL_OF_RUN)
         return self
 
@@ -83,9 +74,7 @@ class FoldedModel:
         Raises:
           UserError: the folder contains a model.
         """
-        convert.main(
-            convert.ConvertSettings(model=self.path, output_dir=os.fspath(folder), format=format)
-        )
+        functions.call("convert", self.path, output_dir=folder, format=format)
 
 
 def fold(
@@ -110,36 +99,12 @@ def fold(
     if teacher.startswith(HUB_PREFIX):
         teacher = hub_names.fetched(teacher)
     result = FoldedModel(teacher)
-    settings |= {"model": teacher, "output_dir": result.path}
-    settings |= {"embedding_size": embedding_size, "num_hidden_groups": num_hidden_groups}
-    (fold_settings,) = _divided(settings, (fold_to_folder.FoldSettings,))
-    fold_to_folder.main(fold_settings)
+    functions.call(
+        "fold",
+        teacher,
+        output_dir=result.path,
+        embedding_size=embedding_size,
+        num_hidden_groups=num_hidden_groups,
+        **settings,
+    )
     return result
-
-
-def _write_lines(path: str, texts: Iterable[str], name: str) -> str:
-    """Writes each text on a line of its own, and returns the path."""
-    if isinstance(texts, str):
-        raise UserError(f"{name}: expected a list of texts, got one text")
-    lines = [" ".join(text.split()) for text in texts]
-    lines = [line for line in lines if line]
-    if not lines:
-        raise UserError(f"{name}: expected at least one text that is not empty")
-    write_bytes(path, "".join(f"{line}\n" for line in lines).encode())
-    return path
-
-
-def _divided(values: dict[str, Any], classes: Sequence[type[Settings]]) -> list[Any]:
-    """The settings of each class, made of the values with the names of its fields."""
-    known = {field.name for kind in classes for field in dataclasses.fields(kind)}
-    unknown = sorted(values.keys() - known)
-    if unknown:
-        raise UserError(f"{unknown[0]}: is no setting here; known are {', '.join(sorted(known))}")
-    settings = []
-    for kind in classes:
-        own_names = {field.name for field in dataclasses.fields(kind)}
-        settings.append(kind(**{name: values[name] for name in own_names & values.keys()}))
-    by_class = dict(zip(classes, settings, strict=True))
-    for one in settings:
-        one.check_with(by_class)
-    return settings

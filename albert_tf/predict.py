@@ -17,11 +17,14 @@ import itertools
 import json
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from albert_tf import functions
 from albert_tf.core import files, flags
+from albert_tf.core.callable_modules import make_callable
 from albert_tf.core.errors import UserError
+from albert_tf.core.program import Program
 from albert_tf.core.progress import Progress
 from albert_tf.core.settings import setting
 from albert_tf.serving.engines import AUTO, ENGINES
@@ -127,27 +130,49 @@ def main(settings: PredictSettings) -> None:
     if not settings.input_file:
         answer_lines(settings.load_predictor(), settings.batch_size, settings.input_format)
         return
-    if settings.output_file:
-        # Opened first: nobody else writes it, and what cannot be written is known before the model has worked.
-        with files.OutputFile(settings.output_file) as file:
-            content, num_answers, remarks = answered_table(settings)
-            file.write(content)
-        print(f"{num_answers:,} answers in {settings.output_file}", file=sys.stderr)
-    else:
-        content, _, remarks = answered_table(settings)
-        sys.stdout.buffer.write(content)
-    for line in remarks:
+    answered = answer_file(settings)
+    if not settings.output_file:
+        table = answer_tables.answer_table("answers.jsonl", answered.frame, answered.answers)
+        sys.stdout.buffer.write(table)
+    for line in answered.remarks:
         print(line, file=sys.stderr)
 
 
-def answered_table(settings: PredictSettings) -> tuple[bytes, int, Sequence[str]]:
-    """The content of the table with the answers, the number of them, and the remarks of the predictor."""
+def answered_rows(settings: PredictSettings) -> "pandas.DataFrame":
+    """The rows of `input_file` with their answers in further columns."""
+    if not settings.input_file:
+        settings.refuse("input_file", "is required: a list of texts, a table or a path")
+    answered = answer_file(settings)
+    return answer_tables.with_answers(answered.frame, answered.answers)
+
+
+class AnsweredFile(NamedTuple):
+    """The rows of a file, the answer to each, and the remarks of the predictor."""
+
+    frame: "pandas.DataFrame"
+    answers: list[dict[str, Any]]
+    remarks: list[str]
+
+
+def answer_file(settings: PredictSettings) -> AnsweredFile:
+    """Answers the rows of --input_file, and writes them with the answers if --output_file is given."""
+    if not settings.output_file:
+        return _answered(settings)
+    # Opened first: nobody else writes it, and what cannot be written is known before the model has worked.
+    with files.OutputFile(settings.output_file) as file:
+        answered = _answered(settings)
+        path = settings.output_file
+        file.write(answer_tables.answer_table(path, answered.frame, answered.answers))
+    print(f"{len(answered.answers):,} answers in {settings.output_file}", file=sys.stderr)
+    return answered
+
+
+def _answered(settings: PredictSettings) -> AnsweredFile:
     frame = read_rows(settings.input_file, settings.text_columns)
     predictor = settings.load_predictor()
     frame = predictor.unnested(frame, f"--input_file={settings.input_file}")
     answers = answers_to_rows(predictor, frame, settings)
-    content = answer_tables.answer_table(settings.output_file or "answers.jsonl", frame, answers)
-    return content, len(answers), list(predictor.remarks())
+    return AnsweredFile(frame, answers, list(predictor.remarks()))
 
 
 def read_rows(path: str, text_columns: str = "") -> "pandas.DataFrame":
@@ -279,7 +304,15 @@ def parse(line: str, input_format: str) -> "Item":
     return files.parse_json(line, "not JSON", object) if input_format == "json" else line
 
 
-run = flags.program(main, PredictSettings, description=__doc__, positional=("model",))
+program = Program(
+    main=main,
+    settings_classes=(PredictSettings,),
+    description=__doc__,
+    positional=("model",),
+    answers=answered_rows,
+)
+run = flags.in_shell(program)
+make_callable(__name__, lambda: functions.function_of("predict"))
 
 if __name__ == "__main__":
     run()

@@ -9,9 +9,13 @@ different lengths.
 """
 
 import types
+from collections.abc import Sequence
 from typing import Any
 
+from albert_tf import functions
 from albert_tf.core import flags
+from albert_tf.core.callable_modules import make_callable
+from albert_tf.core.program import Program
 from albert_tf.predict import AnswerSettings, answer_lines
 
 
@@ -33,7 +37,21 @@ def main(settings: AnswerSettings) -> None:
     answer_lines(scorer, settings.batch_size, settings.input_format)
 
 
-run = flags.program(main, AnswerSettings, description=__doc__, positional=("model",))
+def scores(settings: AnswerSettings, texts: Sequence[str]) -> list[dict[str, Any]]:
+    """For each text a dictionary with `log_likelihood`, `tokens` and `perplexity`."""
+    return settings.load_predictor().score(texts)
+
+
+program = Program(
+    main=main,
+    settings_classes=(AnswerSettings,),
+    description=__doc__,
+    positional=("model",),
+    answers=scores,
+    lines="texts",
+)
+run = flags.in_shell(program)
+make_callable(__name__, lambda: functions.function_of("score"))
 
 if __name__ == "__main__":
     run()

@@ -10,12 +10,20 @@ the model or the texts change. docs/embeddings.md shows how to train both models
 
 import dataclasses
 import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
+from albert_tf import functions
 from albert_tf.core import flags
+from albert_tf.core.callable_modules import make_callable
+from albert_tf.core.program import Program
 from albert_tf.core.settings import setting
 from albert_tf.predict import AnswerSettings, answer_lines
 from albert_tf.tasks.embedding.source import read_corpus
 from albert_tf.tasks.settings import files_setting
+
+if TYPE_CHECKING:
+    from albert_tf.serving.corpus_search import Search
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,6 +46,16 @@ class SearchSettings(AnswerSettings):
 
 def main(settings: SearchSettings) -> None:
     """Answers the lines of standard input."""
+    answer_lines(search_of(settings), settings.batch_size, settings.input_format)
+
+
+def search_results(settings: SearchSettings, queries: Sequence[str]) -> list[dict[str, Any]]:
+    """For each query a dictionary with `query` and `results`, the best first."""
+    return search_of(settings).predict(queries)
+
+
+def search_of(settings: SearchSettings) -> "Search":
+    """The search in the corpus of the settings, which answers queries."""
     corpus = read_corpus(settings.corpus, settings.text_column)
     from albert_tf.serving.corpus_search import Search
     from albert_tf.serving.predictors import load_predictor  # TensorFlow
@@ -54,10 +72,19 @@ def main(settings: SearchSettings) -> None:
         rerank_top=settings.rerank_top,
     )
     print(f"{len(corpus.texts):,} texts", file=sys.stderr, flush=True)
-    answer_lines(search, settings.batch_size, settings.input_format)
+    return search
 
 
-run = flags.program(main, SearchSettings, description=__doc__, positional=("model",))
+program = Program(
+    main=main,
+    settings_classes=(SearchSettings,),
+    description=__doc__,
+    positional=("model",),
+    answers=search_results,
+    lines="queries",
+)
+run = flags.in_shell(program)
+make_callable(__name__, lambda: functions.function_of("search"))
 
 if __name__ == "__main__":
     run()

@@ -12,8 +12,11 @@ import socket
 import sys
 from typing import ClassVar
 
+from albert_tf import functions
 from albert_tf.core import flags
+from albert_tf.core.callable_modules import make_callable
 from albert_tf.core.errors import UserError
+from albert_tf.core.program import Program
 from albert_tf.core.settings import setting
 from albert_tf.predict import WindowedSettings
 from albert_tf.serving.settings import LimitSettings
@@ -68,9 +71,14 @@ def version_of(path: str) -> str:
     return os.path.join(path, max(versions, key=int)) if versions else path
 
 
-run = flags.program(
-    main, LimitSettings, ServeSettings, description=__doc__, positional=("model", "port")
+program = Program(
+    main=main,
+    settings_classes=(LimitSettings, ServeSettings),
+    description=__doc__,
+    positional=("model", "port"),
 )
+run = flags.in_shell(program)
+make_callable(__name__, lambda: functions.function_of("serve"))
 
 if __name__ == "__main__":
     run()

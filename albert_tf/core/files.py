@@ -1,5 +1,7 @@
 """The one way to files and folders, local or remote (a path with ://, through `tf.io.gfile`, imported only then).
 
+Files in memory (`memory_files.py`), which are only read, have paths with ://, too.
+
 What must be complete or absent is written through `OutputFile` or `staged`: beside its place, under a hidden name, then
 synced and renamed. Of a link, its target is replaced. Pipes and devices are written through. One process at a time
 writes a file or folder, and removes what a killed process has left there.
@@ -22,7 +24,7 @@ import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from albert_tf.core import locks
+from albert_tf.core import locks, memory_files
 from albert_tf.core.errors import UserError, first_line, shortened
 
 AnyPath = str | os.PathLike[str]  # type of paths in public functions
@@ -76,6 +78,12 @@ def is_folder(path: str) -> bool:
 def exists(path: str) -> bool:
     """Whether there is a file or folder of this name."""
     return _on(path, lambda system: system.exists(path))
+
+
+def is_here(path: str) -> bool:
+    """Whether there is a local file or folder, or a file in memory; remote systems are not asked."""
+    is_remote = "://" in path and not path.startswith(memory_files.PREFIX)
+    return not is_remote and exists(path)
 
 
 def size_and_time(path: str) -> tuple[int, int]:
@@ -432,6 +440,8 @@ def _on(path: str, function: Callable[[Any], Any]) -> Any:
     """Calls `function` with the file system of the path; errors of a remote one become FileNotFoundErrors or lines."""
     if "://" not in path:
         return function(_LOCAL)
+    if path.startswith(memory_files.PREFIX):
+        return function(memory_files.SYSTEM)
     import tensorflow as tf
 
     try:

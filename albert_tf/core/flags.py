@@ -2,20 +2,19 @@
 
 import dataclasses
 import functools
-import glob
 import os
 import signal
 import sys
 import textwrap
-from collections.abc import Callable, Mapping, Sequence, Set
-from typing import Any, NoReturn
+from collections.abc import Callable, Collection, Sequence
+from typing import NoReturn
 
 from absl import flags, logging
 
-from albert_tf.core import files, original_flags
 from albert_tf.core.errors import SIGNAL_STATUS, Interrupted, UserError
 from albert_tf.core.missing_packages import line_about
-from albert_tf.core.removed_settings import REMOVED
+from albert_tf.core.original_flags import advice_about
+from albert_tf.core.program import Defaults, Program, flag_fields, make_settings
 from albert_tf.core.settings import Settings, value_type
 
 # TensorFlow reads this when it is imported, and then uses tf_keras as its Keras.
@@ -28,7 +27,6 @@ INPUT_ERROR = 1
 _HELP = {"--help", "-help", "-h", "-?", "--helpshort", "--helpfull"}
 _KINDS = {bool: "bool", int: "integer", float: "float", str: "string"}
 _WIDTH = 100
-Defaults = Callable[[Mapping[str, Any], Set[str]], Mapping[str, Any]]
 
 
 def run(
@@ -43,12 +41,7 @@ def run(
     A user error prints one line on standard error and exits with status 2 (flags) or 1 (anything else); Ctrl-C exits
     with 130, SIGTERM with 143. Any other exception keeps its traceback.
 
-    Args:
-      settings_classes: dataclasses whose fields become flags; a field name may occur once only.
-      description: for --help: the docstring of the program's module.
-      defaults: a function of the values of all flags and the names of the flags on the command line. It returns other
-        defaults for flags that are not on the command line.
-      positional: names of the flags whose values may be given, in this order, without their names.
+    For the arguments see `Program`.
     """
     try:
         _run(main, settings_classes, description, defaults, positional)
@@ -94,11 +87,15 @@ def _run(
         os._exit(SIGNAL_STATUS + getattr(error, "number", signal.SIGINT))
 
 
-def program(
-    main: Callable[..., object], *settings_classes: type[Settings], **options: Any
-) -> Callable[[], None]:
-    """The function that runs a program; for the arguments see `run`."""
-    return lambda: run(main, *settings_classes, **options)
+def in_shell(program: Program) -> Callable[[], None]:
+    """The function that runs a program with the flags of the command line; see `run`."""
+    return lambda: run(
+        program.main,
+        *program.settings_classes,
+        description=program.description,
+        defaults=program.defaults,
+        positional=program.positional,
+    )
 
 
 def parse(
@@ -115,21 +112,7 @@ def parse(
         _define(field, values)
     _read(argv, positional, values)
     on_command_line = {field.name for field in fields if values[field.name].present}
-    if defaults:
-        for name, value in defaults(values.flag_values_dict(), on_command_line).items():
-            if name not in on_command_line:
-                values[name].value = value
-    for field in fields:
-        if field.metadata["required"] and not values[field.name].value:
-            raise UserError(f"--{field.name} is required: {field.metadata['help']}")
-    settings = {
-        cls: cls(**{field.name: values[field.name].value for field in flag_fields(cls)})
-        for cls in settings_classes
-    }
-    for group in settings.values():
-        check_paths(group)
-        group.check_with(settings)
-    return list(settings.values())
+    return make_settings(settings_classes, values.flag_values_dict(), on_command_line, defaults)
 
 
 def _read(argv: Sequence[str], positional: Sequence[str], values: flags.FlagValues) -> None:
@@ -155,39 +138,27 @@ def _define(field: dataclasses.Field, values: flags.FlagValues) -> None:
     define(field.name, field.default, help=field.metadata["help"], flag_values=values)
 
 
-def flag_fields(cls: type[Settings]) -> list[dataclasses.Field]:
-    """The fields of a class that are flags."""
-    return [field for field in dataclasses.fields(cls) if field.name not in cls.without_flags]
+def help_text(
+    description: str, settings_classes: Sequence[type[Settings]], without: Collection[str] = ()
+) -> str:
+    """The text of --help: the flags in groups, one for each class; the program's own group, the last, comes first.
 
-
-def check_paths(settings: Settings) -> None:
-    """Checks that the input files exist; remote ones (with ://, or hf:) are checked when they are read."""
-    for field in dataclasses.fields(settings):
-        if not (declared := field.metadata["input_path"]):
-            continue
-        paths = getattr(settings, field.name)
-        for path in [paths] if os.path.exists(paths) else files.split_list(paths):
-            matches = glob.iglob(path, recursive=True)
-            is_there = os.path.exists(path) or any(matches) or os.path.exists(path + ".index")
-            if not (is_there or "://" in path or path.startswith(files.HUB_PREFIX)):
-                hint = declared(path) if callable(declared) else ""
-                reason = "no such file or folder" + (f"; {hint}" if hint else "")
-                settings.refuse(field.name, f"={path}: {reason}")
-
-
-def help_text(description: str, settings_classes: Sequence[type[Settings]]) -> str:
-    """The text of --help: the flags in groups, one for each class; the program's own group, the last, comes first."""
+    Args:
+      without: names of flags that are left out; a group without flags is left out, too.
+    """
     paragraphs = description.strip().split("\n\n")
     shown = (text if text[:1] == " " else textwrap.fill(text, _WIDTH) for text in paragraphs)
     lines = ["\n\n".join(shown)]
     for cls in reversed(settings_classes):
-        lines += ["", (cls.__doc__ or "").split("\n\n")[0], ""]
-        for field in flag_fields(cls):
-            lines += _help_of(field)
+        fields = [field for field in flag_fields(cls) if field.name not in without]
+        if fields:
+            lines += ["", (cls.__doc__ or "").split("\n\n")[0], ""]
+        for field in fields:
+            lines += help_of_flag(field)
     return "\n".join(lines)
 
 
-def _help_of(field: dataclasses.Field) -> list[str]:
+def help_of_flag(field: dataclasses.Field) -> list[str]:
     """The lines about a flag: its name, values and default, and its explanation."""
     kind = value_type(field)
     declared = field.metadata
@@ -225,16 +196,8 @@ def _about_unknown_flags(argv: Sequence[str], values: flags.FlagValues) -> str:
 
 def _explained(error: flags.UnrecognizedFlagError, values: flags.FlagValues) -> str:
     """The message about one unknown flag; for a flag of the original, of others or of the past, what replaces it."""
-    name = error.flagname
-    key = name.replace("-", "_").removeprefix("no")
-    meant = key if key in values else original_flags.MEANT.get(key, "")
-    if meant.partition("=")[0] in values:
-        advice = f"--{meant} is meant"
-    elif key in REMOVED:
-        advice = REMOVED[key].advice
-    else:
-        advice = next(filter(None, map(original_flags.REPLACEMENTS.get, (name, key))), "")
-    return f"--{name} is no flag of this program; {advice}" if advice else str(error)
+    advice = advice_about(error.flagname, values)
+    return f"--{error.flagname} is no flag of this program; {advice}" if advice else str(error)
 
 
 def _interrupt(number: int, _frame: object) -> None:

@@ -3,6 +3,10 @@
 The flags are those of commit 4ae12a2, and of the newest commit for programs that this one does not have.
 """
 
+from collections.abc import Container
+
+from albert_tf.core.removed_settings import REMOVED
+
 REPLACEMENTS = {
     "albert_directory": "--model replaces it",
     "albert_hub_module_handle": "--init_checkpoint replaces it",
@@ -67,3 +71,19 @@ MEANT = {
     "warmup_ratio": "warmup_proportion",
     "warmup_steps": "num_warmup_steps",
 }
+
+
+def advice_about(name: str, known: Container[str]) -> str:
+    """What replaces a flag that a program does not have: one of the original, of others or of the past; or "".
+
+    Args:
+      name: the flag without dashes before it, as it was written.
+      known: the flags of the program.
+    """
+    key = name.replace("-", "_").removeprefix("no")
+    meant = key if key in known else MEANT.get(key, "")
+    if meant.partition("=")[0] in known:
+        return f"--{meant} is meant"
+    if key in REMOVED:
+        return REMOVED[key].advice
+    return REPLACEMENTS.get(name) or REPLACEMENTS.get(key, "")

@@ -67,7 +67,7 @@ class Settings:
                 self._check(field, value, kind)
 
     def _check(self, field: dataclasses.Field, value: Any, kind: Any) -> None:
-        rule = _broken_rule(field, value, kind)
+        rule = broken_rule(field, value, kind)
         if rule:
             self.refuse(field.name, f"must be {rule}, got {reprlib.repr(value)}")
 
@@ -95,7 +95,7 @@ class Settings:
         for field in dataclasses.fields(cls):
             if field.metadata.get("of_model") and recorded.get(field.name) is not None:
                 value = recorded[field.name]
-                rule = _broken_rule(field, value, value_type(field))
+                rule = broken_rule(field, value, value_type(field))
                 if rule:
                     reason = f"{field.name} must be {rule}, got {shortened(value)}"
                     raise UserError(f"{source}: {reason}")
@@ -116,7 +116,7 @@ def value_type(field: dataclasses.Field) -> Any:
     return typing.get_args(field.type)[0] if is_optional else field.type
 
 
-def _broken_rule(field: dataclasses.Field, value: Any, kind: Any) -> str:
+def broken_rule(field: dataclasses.Field, value: Any, kind: Any) -> str:
     """What a value of a field must be, if it is not that; fields that are not made by `setting` have no bounds."""
     choices = field.metadata.get("choices")
     if isinstance(kind, type) and type(value) is not kind:

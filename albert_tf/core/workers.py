@@ -8,11 +8,12 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
 
+from albert_tf.core import memory_files
 from albert_tf.core.errors import UserError
 from albert_tf.core.settings import setting
 
@@ -55,7 +56,7 @@ class Workers(contextlib.AbstractContextManager):
             return
         if self._pool is None:
             context = multiprocessing.get_context(start_method())
-            shared = (self._shared,)
+            shared = (self._shared, memory_files.all_held())
             self._pool = ProcessPoolExecutor(self._num_workers, context, _start_worker, shared)
         pending: collections.deque[Future] = collections.deque()
         try:
@@ -107,9 +108,10 @@ def start_method() -> str:
 _shared: Any  # in a worker process: the first argument of every call
 
 
-def _start_worker(shared: Any) -> None:
+def _start_worker(shared: Any, files_in_memory: Mapping[str, bytes]) -> None:
     global _shared
     _shared = shared
+    memory_files.hold_all(files_in_memory)
     # The main process handles Ctrl-C and ends its workers. If it is killed, the thread below ends the worker.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

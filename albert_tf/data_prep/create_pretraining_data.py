@@ -21,6 +21,7 @@ import time
 from collections.abc import Mapping
 
 from albert_tf.core import flags
+from albert_tf.core.program import Program
 from albert_tf.data_prep.corpus import print_note
 from albert_tf.data_prep.pretraining.make_records import PROGRAM, create_pretraining_data
 from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings, dynamic_defaults
@@ -35,8 +36,8 @@ _NOTES = {
 }
 
 
-def main(settings: PretrainingDataSettings) -> None:
-    """Makes the records and prints a summary."""
+def main(settings: PretrainingDataSettings) -> str:
+    """Makes the records, prints a summary, and returns the folder of the records."""
     start = time.monotonic()
     wanted = round(settings.masked_lm_prob * settings.max_seq_length)
     if settings.max_predictions_per_seq < wanted:
@@ -64,10 +65,11 @@ def main(settings: PretrainingDataSettings) -> None:
     where = f"{num_bytes:,} bytes in {len(metadata['shards'])} files in {settings.output_dir}"
     if was_complete:
         print(f"{num_examples:,} examples, {where}: all existed already")
-        return
+        return settings.output_dir
     seconds = time.monotonic() - start
     speed = f"{seconds:.1f} seconds, {num_examples / seconds:,.0f} examples/s"
     print(f"{num_examples:,} examples, {speed}, {where}")
+    return settings.output_dir
 
 
 def kept_line(counts: Mapping[str, int], settings: PretrainingDataSettings) -> str:
@@ -94,11 +96,19 @@ def kept_line(counts: Mapping[str, int], settings: PretrainingDataSettings) -> s
     )
 
 
+program = Program(
+    main=main,
+    settings_classes=(PretrainingDataSettings,),
+    description=__doc__,
+    defaults=dynamic_defaults,
+)
+
+
 def run() -> None:
     """Runs the program with the flags of the command line; ends the process."""
     # numba imports scipy's linear algebra, which takes a quarter of a second to load and is not used here.
     sys.modules.setdefault("scipy.linalg", None)  # type: ignore[arg-type]
-    flags.run(main, PretrainingDataSettings, description=__doc__, defaults=dynamic_defaults)
+    flags.in_shell(program)()
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 
 from albert_tf.core import files, flags
 from albert_tf.core.errors import UserError
+from albert_tf.core.program import Program
 from albert_tf.core.settings import setting
 from albert_tf.core.workers import Workers
 from albert_tf.data_prep import corpus
@@ -55,8 +56,8 @@ class SampleSettings(corpus.CorpusSettings):
     )
 
 
-def main(settings: SampleSettings) -> None:
-    """Collects the documentation and writes it as a corpus and a task."""
+def main(settings: SampleSettings) -> str:
+    """Collects the documentation, writes it as a corpus and a task, and returns the path of the corpus."""
     installed = map(sysconfig.get_path, ("stdlib", "purelib", "platlib"))
     given = files.listed(settings.input_file) if settings.input_file else []
     roots = given or map(os.path.realpath, installed)
@@ -84,6 +85,7 @@ def main(settings: SampleSettings) -> None:
     if settings.task_dir:
         with files.errors_named(f"--task_dir={settings.task_dir}", "written"):
             files.write_files(settings.task_dir, make_task(documents))
+    return settings.output_file
 
 
 def find_modules(root: str) -> list[tuple[str, str]]:
@@ -146,7 +148,12 @@ def make_task(documents: Mapping[str, Sequence[str]]) -> dict[str, bytes]:
     return {name: ("\n".join(lines[name]) + "\n").encode() for name in lines}
 
 
-run = flags.program(main, SampleSettings, description=__doc__)
+program = Program(
+    main=main,
+    settings_classes=(SampleSettings,),
+    description=__doc__,
+)
+run = flags.in_shell(program)
 
 if __name__ == "__main__":
     run()

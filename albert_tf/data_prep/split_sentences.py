@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 from albert_tf.core import flags
 from albert_tf.core.errors import UserError, shortened
+from albert_tf.core.program import Program
 from albert_tf.core.settings import setting
 from albert_tf.core.workers import Workers, in_chunks
 from albert_tf.data_prep import corpus, json_records
@@ -67,8 +68,8 @@ class SplitSettings(corpus.CorpusSettings):
             self.refuse("language", f"must be an ISO code such as en or de, got {self.language!r}")
 
 
-def main(settings: SplitSettings) -> None:
-    """Splits the input's documents and writes their sentences."""
+def main(settings: SplitSettings) -> str:
+    """Splits the input's documents, writes their sentences, and returns the path of the file."""
     start = time.monotonic()
     outputs = (settings.output_file, settings.eval_output_file)
     paths = corpus.expand_paths(settings.input_file, not_among=outputs)
@@ -93,6 +94,7 @@ def main(settings: SplitSettings) -> None:
     cut = f"; {counts['cut']:,} long sentences cut" if counts["cut"] else ""
     seconds = f"{time.monotonic() - start:.1f} s"
     corpus.print_note(PROGRAM, f"{len(paths):,} files -> {writer.summary()}{cut}; {seconds}")
+    return settings.output_file
 
 
 def dropped_line(counts: Counter, settings: SplitSettings) -> str:
@@ -391,7 +393,12 @@ def _join_lines(lines: list[str]) -> str:
     return text
 
 
-run = flags.program(main, SplitSettings, description=__doc__)
+program = Program(
+    main=main,
+    settings_classes=(SplitSettings,),
+    description=__doc__,
+)
+run = flags.in_shell(program)
 
 if __name__ == "__main__":
     run()

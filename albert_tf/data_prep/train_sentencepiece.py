@@ -23,6 +23,7 @@ import sentencepiece
 
 from albert_tf.core import files, flags
 from albert_tf.core.errors import UserError
+from albert_tf.core.program import Program
 from albert_tf.core.settings import LARGEST_INT64, setting
 from albert_tf.data_prep import corpus, normalization
 from albert_tf.text.cleaning import clean_text
@@ -127,8 +128,8 @@ class _InvisibleCharactersError(Exception):
     """The corpus has characters for which the rules of the released model are wrong."""
 
 
-def main(settings: TrainSettings) -> None:
-    """Trains a model on the corpus and writes it."""
+def main(settings: TrainSettings) -> str:
+    """Trains a model on the corpus, writes it, and returns the path of the file."""
     start = time.monotonic()
     output_file = f"{settings.output_prefix}.model"
     paths = corpus.expand_paths(settings.input_file, not_among=[output_file])
@@ -136,6 +137,7 @@ def main(settings: TrainSettings) -> None:
         file.write(_model_of_corpus(paths, settings))
     seconds = f"{time.monotonic() - start:.1f} s"
     corpus.print_note(PROGRAM, f"{settings.vocab_size:,} tokens in {output_file}; {seconds}")
+    return output_file
 
 
 def _model_of_corpus(paths: Sequence[str], settings: TrainSettings) -> bytes:
@@ -310,7 +312,12 @@ def _remember_error(sentences: Iterator[str], errors: list[Exception]) -> Iterat
         raise
 
 
-run = flags.program(main, TrainSettings, description=__doc__)
+program = Program(
+    main=main,
+    settings_classes=(TrainSettings,),
+    description=__doc__,
+)
+run = flags.in_shell(program)
 
 if __name__ == "__main__":
     run()

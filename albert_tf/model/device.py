@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 
 import tensorflow as tf
-from tensorflow.python.framework import ops
+from tensorflow.python.framework import config, ops
 
 _targets: list[str] = []  # device types of the enclosing blocks of `compiled_for`
 
@@ -64,6 +64,18 @@ def _discard_start_up_log() -> None:
     """Compiles a dummy kernel, because XLA prints a start-up log with the first kernel of a process."""
     with silent(), tf.init_scope(), tf.device("CPU:0"):
         tf.function(tf.identity, jit_compile=True)(tf.zeros([]))
+
+
+@contextlib.contextmanager
+def op_determinism() -> Iterator[None]:
+    """Within the block, every operation is deterministic; afterwards as before, for another run of the process."""
+    was_enabled = config.is_op_determinism_enabled()
+    tf.config.experimental.enable_op_determinism()
+    try:
+        yield
+    finally:
+        if not was_enabled:
+            config.disable_op_determinism()
 
 
 @contextlib.contextmanager

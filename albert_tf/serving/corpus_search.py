@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from albert_tf.core import files
+from albert_tf.core import files, memory_files
 from albert_tf.core.errors import UserError
 from albert_tf.core.progress import Progress
 from albert_tf.tasks.classification.predictor import ClassificationPredictor
@@ -120,9 +120,13 @@ def model_hash(predictor: Predictor) -> str:
 
 
 def _kept(path: str, embedder: Embedder, texts: Sequence[str]) -> np.ndarray:
-    """The vectors of texts, `prepared`, from a file with the same texts; otherwise they are made and written there."""
+    """The vectors of texts, `prepared`, from a file with the same texts; otherwise they are made and written there.
+
+    Beside a corpus in memory, nothing is read or written.
+    """
+    is_in_memory = path.startswith(memory_files.PREFIX)
     key = hashlib.sha256(json.dumps(list(texts)).encode()).hexdigest()
-    if files.exists(path):
+    if not is_in_memory and files.exists(path):
         try:
             with np.load(io.BytesIO(files.read_bytes(path)), allow_pickle=False) as file:
                 if file["key"] == key:
@@ -137,7 +141,10 @@ def _kept(path: str, embedder: Embedder, texts: Sequence[str]) -> np.ndarray:
             vectors = embedder.vectors_of(texts[start : start + _TEXTS_AT_A_TIME])
             parts.append(prepared(vectors, embedder.similarity_name))
             progress.update(min(start + _TEXTS_AT_A_TIME, len(texts)))
-    values, content = np.concatenate(parts), io.BytesIO()
+    values = np.concatenate(parts)
+    if is_in_memory:
+        return values
+    content = io.BytesIO()
     np.savez(content, key=np.array(key), values=values)
     try:
         files.write_bytes(path, content.getvalue())

@@ -34,6 +34,8 @@ class TaskDefinition:
     predictors: Mapping[str, type["Predictor"]]
     source: type["Source"] | None = None  # reads the data and makes features; None for pretraining
     name_of: Callable[[Mapping[str, Any]], str] | None = None
+    # From the values of all flags: values of others that these imply, if they are not given.
+    implied: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
     # From the values of all flags and the names of those that are given: values of others, read from the data.
     of_data: Callable[[Mapping[str, Any], Set[str]], Mapping[str, Any]] | None = None
     # Settings that training takes from an initial model of the same task, if their flags are not given.

@@ -1,6 +1,7 @@
 """The base of fine-tuning tasks: data, losses and files; `start.py` makes the model, `teacher.py` may teach it."""
 
 import dataclasses
+import functools
 import io
 import os
 from collections.abc import Mapping, Sequence
@@ -121,7 +122,8 @@ class FineTuningTask(Task):
         batch_size = run.train_batch_size
         num_examples = self.train_data.num_examples if self.train_data else batch_size
         is_random = self.start.weights is None
-        usual_rate = default_learning_rate(self.model_config.hidden_size, is_random=is_random)
+        width = self.model_config.hidden_size
+        usual_rate = functools.partial(default_learning_rate, width, is_random=is_random)
         optimizer = optimizer.resolved(num_examples, batch_size, usual_rate, self.usual_epochs)
 
         tenth_of_training = max(1, -(-optimizer.num_train_steps // 10))

@@ -9,6 +9,7 @@ from typing import Any
 from albert_tf.core import flags
 from albert_tf.core.errors import UserError
 from albert_tf.core.files import HUB_PREFIX
+from albert_tf.core.program import Program
 from albert_tf.formats import hub_names
 from albert_tf.formats.description import Description
 from albert_tf.formats.layouts import describe
@@ -26,26 +27,39 @@ from albert_tf.tasks.settings import (
 )
 
 
-def run(definition: TaskDefinition, description: str = "") -> None:
-    """Fine-tunes as the command line says; ends the process after an error."""
-    registry.register(definition)
+def program_of(definition: TaskDefinition, description: str = "") -> Program:
+    """The program that fine-tunes for a task; it returns the content of results.json."""
 
-    def main(run, optimizer, config) -> None:
+    def main(run, optimizer, config) -> dict:
         # Imported here, so that a wrong flag is an error before TensorFlow is loaded.
         from albert_tf.tasks import repeated_runs
 
-        repeated_runs.fine_tune(definition.task, config, run, optimizer)
+        return repeated_runs.fine_tune(definition.task, config, run, optimizer)
 
-    classes = FineTuningRunConfig, FineTuningOptimizerConfig, definition.settings
-    own_defaults = functools.partial(defaults, definition)
-    flags.run(main, *classes, description=description, defaults=own_defaults)
+    return Program(
+        main=main,
+        settings_classes=(FineTuningRunConfig, FineTuningOptimizerConfig, definition.settings),
+        description=description,
+        defaults=functools.partial(defaults, definition),
+    )
+
+
+def run(definition: TaskDefinition, description: str = "") -> None:
+    """Fine-tunes as the command line says; ends the process after an error."""
+    registry.register(definition)
+    flags.in_shell(program_of(definition, description))()
 
 
 def defaults(
     definition: TaskDefinition, values: Mapping[str, Any], given: Set[str]
 ) -> dict[str, Any]:
-    """Values for flags that are not given: the trained model's own, those of --preset, and the maximum length."""
+    """Values for flags that are not given.
+
+    They are what other flags imply, the trained model's own, those of --preset, and the maximum length.
+    """
     _check_intent(values, given)
+    implied = _implied(definition, values, given)
+    values = {**values, **implied}
     path = model_of(values)
     is_needed = not values["do_train"] or bool(definition.of_initial_model)
     if is_needed and path.startswith(HUB_PREFIX):
@@ -63,7 +77,7 @@ def defaults(
         chosen = _of_data(definition, values, given)
     else:
         chosen = {}
-    chosen = {**_preset(definition, {**values, **chosen}, given), **chosen}
+    chosen = {**implied, **_preset(definition, {**values, **chosen}, given), **chosen}
 
     most = _max_position_embeddings(values, model.max_position_embeddings)
     if most and "max_seq_length" in given:
@@ -72,6 +86,15 @@ def defaults(
         chosen["max_seq_length"] = most
         print(f"--max_seq_length is {most}, as the model has no more positions", flush=True)
     return chosen
+
+
+def _implied(
+    definition: TaskDefinition, values: Mapping[str, Any], given: Set[str]
+) -> dict[str, Any]:
+    """The values that other flags imply, for flags that are not given."""
+    if not definition.implied:
+        return {}
+    return {name: value for name, value in definition.implied(values).items() if name not in given}
 
 
 def _of_model(

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from albert_tf.core import files
@@ -130,6 +130,9 @@ class FineTuningRunConfig(RunConfig):
 # Above, larger models collapse at rates that suit smaller ones (google-research/albert#197, google-research#151,
 # keras-hub#831).
 _FINE_TUNING_RATES = {128: 1e-3, 512: 1e-4, 768: 3e-5, 1024: 2e-5, 2048: 1e-5, math.inf: 5e-6}
+# The same for trainings of fewer than `FEW_STEPS` steps, which need longer ones (docs/finetuning.md).
+_RATES_OF_FEW_STEPS = {**_FINE_TUNING_RATES, 512: 3e-4}
+FEW_STEPS = 300
 # From random weights; wider models collapse at 3e-4, and 1e-4 is the rate of BERT's pretraining.
 _RANDOM_WEIGHTS_RATES = {128: 3e-4, math.inf: 1e-4}
 
@@ -141,9 +144,16 @@ def _in_words(rates: Mapping[float, float]) -> str:
     )
 
 
-def default_learning_rate(hidden_size: int, *, is_random: bool) -> float:
-    """The peak learning rate of fine-tuning if none is given."""
-    rates = _RANDOM_WEIGHTS_RATES if is_random else _FINE_TUNING_RATES
+def default_learning_rate(hidden_size: int, num_train_steps: int, *, is_random: bool) -> float:
+    """The peak learning rate of fine-tuning if none is given.
+
+    Args:
+      is_random: whether the model starts from random weights.
+    """
+    if is_random:
+        rates = _RANDOM_WEIGHTS_RATES
+    else:
+        rates = _RATES_OF_FEW_STEPS if num_train_steps < FEW_STEPS else _FINE_TUNING_RATES
     return next(rate for width, rate in rates.items() if hidden_size <= width)
 
 
@@ -170,8 +180,9 @@ class FineTuningOptimizerConfig(OptimizerConfig):
         OptimizerConfig,
         "learning_rate",
         None,
-        help=f"Peak learning rate; by default, it depends on the model's width: {_in_words(_FINE_TUNING_RATES)}; from"
-        f" random weights {_in_words(_RANDOM_WEIGHTS_RATES)}.",
+        help=f"Peak learning rate; by default, it depends on the model's width: {_in_words(_FINE_TUNING_RATES)}; with"
+        f" fewer than {FEW_STEPS} steps {_RATES_OF_FEW_STEPS[512]:g} above D = 128 up to D = 512; from random weights"
+        f" {_in_words(_RANDOM_WEIGHTS_RATES)}.",
     )
     num_train_steps: int | None = changed(  # type: ignore[assignment]
         OptimizerConfig,
@@ -201,10 +212,14 @@ class FineTuningOptimizerConfig(OptimizerConfig):
         self,
         num_examples: int,
         train_batch_size: int,
-        usual_learning_rate: float,
+        usual_learning_rate: Callable[[int], float],
         usual_epochs: float = 3.0,
     ) -> OptimizerConfig:
-        """The settings with a value for every None."""
+        """The settings with a value for every None.
+
+        Args:
+          usual_learning_rate: the learning rate of a number of steps, if none is given.
+        """
         values = self.to_dict()
         epochs = values.pop("num_train_epochs") or usual_epochs
         proportion = values.pop("warmup_proportion")
@@ -213,7 +228,7 @@ class FineTuningOptimizerConfig(OptimizerConfig):
         if self.num_warmup_steps is None:
             values["num_warmup_steps"] = int(proportion * values["num_train_steps"])
         if self.learning_rate is None:
-            values["learning_rate"] = usual_learning_rate
+            values["learning_rate"] = usual_learning_rate(values["num_train_steps"])
         return OptimizerConfig(**values)
 
     def _check_warmup(self) -> None:

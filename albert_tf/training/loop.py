@@ -22,7 +22,7 @@ from albert_tf.core import files
 from albert_tf.core.errors import Interrupted, UserError, first_line
 from albert_tf.core.locks import locked
 from albert_tf.core.progress import Progress
-from albert_tf.model.device import graphs_freed
+from albert_tf.model.device import graphs_freed, op_determinism
 from albert_tf.training.devices import is_chief, make_strategy, num_workers, sum_over_workers
 from albert_tf.training.results import describe, shown, write_results
 from albert_tf.training.run_folder import CHECKPOINTS, EVAL_METRICS_FILE, METRICS_FILE
@@ -49,10 +49,9 @@ def run(
     strategy = make_strategy(run_config)
     # With 0, `Dataset.shuffle` would compare its own seed, a tensor, with 0.
     tf_keras.utils.set_random_seed(run_config.seed or 1 << 31)
-    if run_config.deterministic:
-        tf.config.experimental.enable_op_determinism()
+    is_deterministic = op_determinism() if run_config.deterministic else contextlib.nullcontext()
     # The lock is also held if nothing is trained, because an evaluation writes logs and results, too.
-    with graphs_freed(), lock_of(strategy, run_config), strategy.scope():
+    with is_deterministic, graphs_freed(), lock_of(strategy, run_config), strategy.scope():
         task = make_task()
         with _explained_errors(run_config, task):
             return _complete(start_run(task, run_config, optimizer_config))

@@ -42,29 +42,36 @@ def answer_table(path: str, frame: "pandas.DataFrame", answers: Sequence[Mapping
     `probability_NAME`; where cells cannot be lists, they are JSON. In a .tsv file, whose texts end at a tab or a line
     break, and in which quotation marks are ordinary text, tabs and line breaks become blanks.
     """
-    import pandas
-
-    user_columns = _user_columns(frame)
-    user_table = frame.set_axis(user_columns, axis=1).reset_index(drop=True)
-
     ending = _ending(path)
     if ending == ".jsonl":
-        return _json_lines(user_table, answers)
-
-    flat_answers = [_flat(answer) for answer in answers]
-    cells = {
-        column: [answer.get(name) for answer in flat_answers]
-        for name, column in beside(_names_of(flat_answers), user_columns).items()
-    }
-    answer_columns = pandas.DataFrame(cells, index=user_table.index)
-    table = pandas.concat([user_table, answer_columns], axis=1)
+        return _json_lines(_user_table(frame), answers)
+    table = with_answers(frame, answers)
     if ending == ".parquet":
         return _parquet(table)
     return _text(table, is_tsv=ending == ".tsv")
 
 
+def with_answers(frame: "pandas.DataFrame", answers: Sequence[Mapping]) -> "pandas.DataFrame":
+    """The rows of a table with their answers; each entry of an answer's dictionary is a column."""
+    import pandas
+
+    user_table = _user_table(frame)
+    flat_answers = [_flat(answer) for answer in answers]
+    cells = {
+        column: [answer.get(name) for answer in flat_answers]
+        for name, column in beside(_names_of(flat_answers), list(user_table.columns)).items()
+    }
+    answer_columns = pandas.DataFrame(cells, index=user_table.index)
+    return pandas.concat([user_table, answer_columns], axis=1)
+
+
 def _ending(path: str) -> str:
     return os.path.splitext(path)[1].lower()
+
+
+def _user_table(frame: "pandas.DataFrame") -> "pandas.DataFrame":
+    """A table whose columns have names, and whose rows are numbered from 0."""
+    return frame.set_axis(_user_columns(frame), axis=1).reset_index(drop=True)
 
 
 def _user_columns(frame: "pandas.DataFrame") -> list[str]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import albert_tf
+from albert_tf import functions
 from albert_tf.model.heads import ModelWithHead
 from albert_tf.tasks.predictor import Predictor
 
@@ -19,8 +20,8 @@ _INTRODUCTION = """# Python reference
 
 The names that `import albert_tf` offers, and the classes that they return; written by
 `python -m lab.tools.api_reference` from the docstrings. An example is in the
-[README](../README.md#use-a-model-in-five-lines); what a predictor takes and answers is listed in
-[models.md](models.md#predict).
+[README](../README.md#use-a-model-in-five-lines). Every program is a function, whose arguments are its flags: a path, a
+list or a table in the place of a file. What a predictor takes and answers is listed in [models.md](models.md#predict).
 
 In shapes, B is the batch, L the length in tokens, D the hidden width, P the number of masked positions, V the size of
 the vocabulary, C the number of choices or classes, K the number of candidates for a start or an end. `UserError` is
@@ -31,8 +32,9 @@ loaded when a name is first used; its log of start-up messages is off, unless it
 _RETURNED = {"load_predictor": Predictor, "load_pretrained": ModelWithHead}
 # Methods for users; the other methods of these classes are for the library itself, and for writing a task.
 _METHODS = {
-    "Predictor": ("predict", "embed", "encode", "similarity", "rank", "score"),
+    "Predictor": ("__call__", "predict", "embed", "encode", "similarity", "rank", "score"),
     "Tokenizer": (
+        "__call__",
         "from_pretrained",
         "from_file",
         "save_pretrained",
@@ -62,10 +64,35 @@ def page() -> str:
     """The text of docs/api.md."""
     parts = [_INTRODUCTION]
     for name in albert_tf.__all__:
-        parts.append(section(name, getattr(albert_tf, name)))
+        if name in functions.MODULES and name != "fold":
+            parts.append(section_of_function(name))
+        else:
+            parts.append(section(name, inspect.unwrap(getattr(albert_tf, name))))
         if returned := _RETURNED.get(name):
             parts.append(section(returned.__name__, returned))
     return "\n".join(parts)
+
+
+def section_of_function(name: str) -> str:
+    """The function of a program: the arguments that flags do not have, and where its flags are."""
+    full = functions.signature_of(name)
+    takes_data = {*functions.further_names(name), *functions.data_of(name)}
+    takes_data -= {functions.SHORT_NAMES.get(short) for short in takes_data}
+    kept = [
+        parameter
+        for parameter in full.parameters.values()
+        if parameter.default is parameter.empty or parameter.name in takes_data
+    ]
+    flags = inspect.Parameter("flags", inspect.Parameter.VAR_KEYWORD)
+    command = functions.words_of(name)
+    anchor = f"cli.md#albert-tf-{command.replace(' ', '-')}"
+    parts = [
+        f"## {name}",
+        _code(signature(name, full.replace(parameters=[*kept, flags]))),
+        markdown(functions.docstring_of(name, has_settings=False)),
+        f"Flags: [albert-tf {command}]({anchor}).",
+    ]
+    return "\n\n".join(parts) + "\n"
 
 
 def section(name: str, item: Any) -> str:
@@ -79,9 +106,12 @@ def section(name: str, item: Any) -> str:
         parts.insert(1, _code(signature(name, item.__init__)))
         parts.append(markdown(inspect.cleandoc(item.__init__.__doc__ or "")))
     for method_name, method in methods(item):
-        parts.append(f"### {name}.{method_name}")
+        is_call = method_name == "__call__"
+        parts.append(f"### {name.lower()}(...)" if is_call else f"### {name}.{method_name}")
         if not isinstance(method, property):
             call = "model" if method_name == "call" else f"{name}.{method_name}"
+            if method_name == "__call__":
+                call = name.lower()
             parts.append(_code(signature(call, method)))
         parts.append(markdown(inspect.getdoc(method) or ""))
     return "\n\n".join(filter(None, parts)) + "\n"
@@ -93,6 +123,8 @@ def _code(text: str) -> str:
 
 def _table_of_fields(cls: Any) -> str:
     """A table of the fields of settings; fields without a declaration are left out."""
+    if not any(field.metadata for field in dataclasses.fields(cls)):
+        return ""
     rows = ["Its fields, which are its keyword arguments:", ""]
     rows += ["| field | default | meaning |", "|---|---|---|"]
     for field in dataclasses.fields(cls):
@@ -108,13 +140,15 @@ def methods(cls: Any) -> Iterator[tuple[str, Any]]:
         for name, value in vars(cls).items():
             is_method = callable(value) or isinstance(value, property | classmethod | staticmethod)
             wanted = _METHODS.get(cls.__name__, (name,))
-            if is_method and not name.startswith("_") and name in wanted:
+            is_public = not name.startswith("_") or name in _METHODS.get(cls.__name__, ())
+            if is_method and is_public and name in wanted:
                 yield name, value if isinstance(value, property) else getattr(cls, name)
 
 
 def signature(name: str, function: Any) -> str:
     """A call as users write it, with types and defaults, without `self` and without the names of modules."""
-    given = inspect.signature(function)
+    is_signature = isinstance(function, inspect.Signature)
+    given = function if is_signature else inspect.signature(function)
     named = [parameter for parameter in given.parameters.values() if parameter.name != "self"]
     one_line = _plain(f"{name}{given.replace(parameters=named)}")
     if len(one_line) <= _LINE:

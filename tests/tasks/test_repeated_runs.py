@@ -123,7 +123,7 @@ def test_the_paper_preset_is_table_14(name, task_files):
     assert run.attention_probs_dropout_prob == run.hidden_dropout_prob
     assert optimizer.optimizer == "adamw"
     assert run.eval_every_steps == (200 if name == "QNLI" else 100)
-    resolved = optimizer.resolved(10, run.train_batch_size, 9e-9)
+    resolved = optimizer.resolved(10, run.train_batch_size, lambda steps: 9e-9)
     assert resolved.learning_rate == TABLE_14[name][0]
 
 
@@ -136,7 +136,7 @@ def test_there_is_no_row_besides():
 def test_where_the_readme_differs(task_files):
     run, optimizer, task = preset_settings("SQuAD 2.0", task_files, "--preset=readme")
     assert (optimizer.learning_rate, run.train_batch_size, task.max_seq_length) == (5e-5, 48, 384)
-    resolved = optimizer.resolved(131_000, 48, 9e-9)
+    resolved = optimizer.resolved(131_000, 48, lambda steps: 9e-9)
     # Two epochs, a tenth.
     assert (resolved.num_train_steps, resolved.num_warmup_steps) == (5458, 545)
     run, optimizer, _ = preset_settings("RACE", task_files, "--preset=readme")

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from albert_tf.tasks.pretraining.settings import PretrainingConfig
-from albert_tf.tasks.settings import FineTuningOptimizerConfig, default_learning_rate
+from albert_tf.tasks.settings import FEW_STEPS, FineTuningOptimizerConfig, default_learning_rate
 from albert_tf.tasks.tagging.task import TaggingTask
 from albert_tf.training.settings import OptimizerConfig, RunConfig
 from tests.helpers import ROOT, fine_tuning_settings
@@ -13,42 +13,49 @@ from tests.helpers import ROOT, fine_tuning_settings
 WIDTHS = (64, 128, 384, 512, 768, 1024, 2048, 4096, 6144)
 
 
+@pytest.mark.parametrize("num_steps", [FEW_STEPS - 1, FEW_STEPS])
 @pytest.mark.parametrize("is_random", [False, True])
-def test_no_model_has_a_higher_rate_than_a_narrower_one(is_random):
-    rates = [default_learning_rate(width, is_random=is_random) for width in WIDTHS]
+def test_no_model_has_a_higher_rate_than_a_narrower_one(is_random, num_steps):
+    rates = [default_learning_rate(width, num_steps, is_random=is_random) for width in WIDTHS]
     assert rates == sorted(rates, reverse=True) and rates[0] > rates[-1]
 
 
 def test_random_weights_of_large_models_have_no_lower_rate_than_pretrained_ones():
     for width in (width for width in WIDTHS if width >= 768):
-        rate = default_learning_rate(width, is_random=True)
-        assert rate >= default_learning_rate(width, is_random=False)
+        rate = default_learning_rate(width, FEW_STEPS, is_random=True)
+        assert rate >= default_learning_rate(width, FEW_STEPS, is_random=False)
 
 
 def test_the_guide_has_the_default_rates():
     text = (ROOT / "docs" / "finetuning.md").read_text()
     rows = re.findall(
-        r"^\| (?:up to )?(\d[\d,]*)( and more)? \| (\S+) \| (\S+) \|", text, re.MULTILINE
+        r"^\| (?:up to )?(\d[\d,]*)(?: and more)? \| (\S+) \| (\S+) \| (\S+) \|", text, re.MULTILINE
     )
     assert len(rows) > 3
-    for width, _, pretrained, random in rows:
+    for width, pretrained, few_steps, random in rows:
         width = int(width.replace(",", ""))
-        assert float(pretrained) == default_learning_rate(width, is_random=False), width
-        assert float(random) == default_learning_rate(width, is_random=True), width
+        few = FEW_STEPS - 1
+        assert float(pretrained) == default_learning_rate(width, FEW_STEPS, is_random=False), width
+        assert float(few_steps) == default_learning_rate(width, few, is_random=False), width
+        assert float(random) == default_learning_rate(width, FEW_STEPS, is_random=True), width
+
+
+def _usual_rate(num_steps: int) -> float:
+    return 1e-6 * num_steps
 
 
 def test_a_rate_that_is_given_wins_over_the_default():
     given = FineTuningOptimizerConfig(learning_rate=7e-6)
-    assert given.resolved(100, 4, 3e-4).learning_rate == 7e-6
-    assert FineTuningOptimizerConfig().resolved(100, 4, 3e-4).learning_rate == 3e-4
+    assert given.resolved(100, 4, _usual_rate).learning_rate == 7e-6
+    assert FineTuningOptimizerConfig().resolved(100, 4, _usual_rate).learning_rate == 75e-6
 
 
 def test_the_number_of_epochs_is_given_or_the_tasks():
     settings = FineTuningOptimizerConfig()
-    assert settings.resolved(100, 4, 3e-4).num_train_steps == 75
-    assert settings.resolved(100, 4, 3e-4, TaggingTask.usual_epochs).num_train_steps == 250
+    assert settings.resolved(100, 4, _usual_rate).num_train_steps == 75
+    assert settings.resolved(100, 4, _usual_rate, TaggingTask.usual_epochs).num_train_steps == 250
     given = FineTuningOptimizerConfig(num_train_epochs=2.0)
-    assert given.resolved(100, 4, 3e-4, 10.0).num_train_steps == 50
+    assert given.resolved(100, 4, _usual_rate, 10.0).num_train_steps == 50
 
 
 @pytest.mark.parametrize(

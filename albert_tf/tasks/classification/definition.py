@@ -2,10 +2,12 @@ r"""Fine-tunes ALBERT on a GLUE task, or to classify or score texts of your own.
 
     albert-tf classify --task_name=MRPC --data_dir=glue --init_checkpoint=albert_base \
         --output_dir=runs/mrpc --preset=paper
-    albert-tf classify --task_name=table --train_file=train.tsv --eval_file=dev.tsv \
-        --text_columns=review --label_column=stars --init_checkpoint=albert_base \
-        --output_dir=runs/reviews
+    albert-tf classify --train_file=train.tsv --eval_file=dev.tsv --text_columns=review \
+        --label_column=stars --init_checkpoint=albert_base --output_dir=runs/reviews
 """
+
+from collections.abc import Mapping
+from typing import Any
 
 from albert_tf.tasks.classification.glue import GLUE_TASKS, OWN_TASK, task_key
 from albert_tf.tasks.classification.predictor import ClassificationPredictor
@@ -27,9 +29,15 @@ _PAPER = {
 }
 
 
+def _implied(values: Mapping[str, Any]) -> dict[str, str]:
+    """The task of a training on a file of one's own."""
+    return {"task_name": OWN_TASK} if values["train_file"] else {}
+
+
 DEFINITION = TaskDefinition(
     names=(*map(task_key, GLUE_TASKS), OWN_TASK),
     name_of=lambda values: task_key(values["task_name"]),
+    implied=_implied,
     settings=ClassifierConfig,
     source=TextSource,
     task=imported("albert_tf.tasks.classification.task", "make_task"),

@@ -15,8 +15,7 @@ class ClassifierConfig(TaughtConfig):
 
     task_name: str = setting(
         "",
-        f"GLUE task: {', '.join(GLUE_TASKS)}; `{OWN_TASK}` for files of your own.",
-        required=True,
+        f"GLUE task: {', '.join(GLUE_TASKS)}; `{OWN_TASK}` for files of your own, which --train_file implies.",
         of_model="default",
     )
     data_dir: str = setting("", "Folder of GLUE, or of the task.", changes_results=False)
@@ -71,6 +70,9 @@ class ClassifierConfig(TaughtConfig):
 
     def __post_init__(self):
         super().__post_init__()
+        if not self.task_name:
+            names = ", ".join([*GLUE_TASKS, OWN_TASK])
+            self.refuse("task_name", f"is required without --train_file: one of {names}")
         if not self.glue and self.task_key != OWN_TASK:
             known = ", ".join([*GLUE_TASKS, OWN_TASK])
             self.refuse("task_name", f"must be one of {known}; got {self.task_name!r}")

@@ -8,8 +8,7 @@ r"""Fine-tunes ALBERT on SQuAD 1.1 or 2.0, evaluates it, and answers questions.
 The evaluation follows the official rules.
 """
 
-import os
-
+from albert_tf.core import files
 from albert_tf.tasks.definition import TaskDefinition, imported
 from albert_tf.tasks.presets import row
 from albert_tf.tasks.squad.predictor import SpanOrNonePredictor, SpanPredictor
@@ -25,7 +24,7 @@ def _of_data(values, given):
     flags = [
         name
         for name in ("train_file", "eval_file")
-        if values[name] and "version" not in given and os.path.exists(values[name])
+        if values[name] and "version" not in given and files.is_here(values[name])
     ]
     found = [version_of(values[name], f"--{name}={values[name]}") for name in flags]
     return {"version": max(found)} if found else {}
