@@ -22,7 +22,7 @@ from albert_tf.model.heads import AlbertForSpan as AlbertForSpan
 from albert_tf.model.heads import AlbertForSpanOrNone as AlbertForSpanOrNone
 from albert_tf.model.heads import AlbertForTokenClassification as AlbertForTokenClassification
 from albert_tf.serving.predictors import load_predictor as load_predictor
-from albert_tf.text.tokenizer import Tokenizer as Tokenizer
+from albert_tf.text.tokenizer.base import Tokenizer as Tokenizer
 
 __version__: str
 
