@@ -31,6 +31,7 @@ PROGRAMS: dict[str, str] = {
     "search": "albert_tf.search",
     "convert": "albert_tf.convert",
     "export": "albert_tf.export",
+    "tune": "albert_tf.tune",
     "serve": "albert_tf.serve",
 }
 DATA_PROGRAMS: dict[str, str] = {

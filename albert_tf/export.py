@@ -133,8 +133,6 @@ def main(settings: ExportSettings) -> str:
 
 
 def _export(settings: ExportSettings) -> str:
-    # TensorFlow is imported here, so that a wrong flag is an error before it is loaded.
-    from albert_tf.formats import pretrained
     from albert_tf.serving.finished_model import task_settings_of
 
     settings.register_task()
@@ -161,14 +159,10 @@ def _export(settings: ExportSettings) -> str:
     needs_vocabulary = weights.vocabulary or form.takes_texts
     tokenizer = tokenizer_of(weights) if needs_vocabulary else None
 
-    policy = "mixed_bfloat16" if settings.dtype == "bfloat16" else settings.dtype
-    model, report = pretrained.build_model(weights, dtype=policy)
     order = Order(
         path=path,
-        model=model,
         weights=weights,
         task=task,
-        missing=report.initialized,
         tokenizer=tokenizer,
         quantization=settings.used_quantization,
         block_size=settings.block_size,

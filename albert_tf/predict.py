@@ -55,8 +55,9 @@ class AnswerSettings(ModelUseSettings):
     )
     engine: str = setting(
         AUTO,
-        "What computes the model: ONNX Runtime, which starts without TensorFlow, or TensorFlow; by default ONNX Runtime"
-        " where it and the package onnx are installed and there is no GPU.",
+        "What computes the model: ONNX Runtime or OpenVINO, which start without TensorFlow, or TensorFlow. By default,"
+        " an ONNX export is computed by what `albert-tf tune` found, all else by ONNX Runtime where it and the package"
+        " onnx are installed and there is no GPU.",
         choices=ENGINES,
     )
 

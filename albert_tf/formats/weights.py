@@ -57,6 +57,9 @@ class Weights:
     run_settings: Mapping[str, Any] = dataclasses.field(
         default_factory=dict
     )  # all of a fine-tuning
+    engine: Mapping[str, Any] = dataclasses.field(
+        default_factory=dict
+    )  # of an export: what computes it fastest, see `serving/graph_engines.py`
 
     @property
     def cleaning(self) -> dict[str, Any]:
@@ -232,6 +235,17 @@ def _shapes_of_modules(config: AlbertConfig) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
+def report_of(weights: Weights) -> LoadReport:
+    """What the model of these weights gets from them, without a model; for errors see `match` and `check_head`."""
+    shapes = {
+        **encoder_shapes(weights.config),
+        **head_shapes(weights.model_class, weights.config),
+    }
+    report = match(shapes, weights)
+    check_head(report, weights)
+    return report
+
+
 def check_head(report: LoadReport, weights: Weights) -> None:
     """Checks that all variables of a head have values; a pretrained model may lack heads, and any model its pooler."""
     missing = [name for name in report.initialized if name not in POOLER]
@@ -326,6 +340,10 @@ def read_export(path: str) -> dict[str, Any]:
             reason = f"{name} is {shortened(about[name])}, expected {expected}"
             raise UserError(f"{path}: {reason}; export the model again")
     values["rules"] = TokenizerRules.from_dict(about.get("rules"), path)
+    values["engine"] = about.get("engine", {})
+    if not isinstance(values["engine"], dict):
+        reason = f"engine is {shortened(values['engine'])}, expected an object"
+        raise UserError(f"{path}: {reason}; export the model again")
     return values
 
 

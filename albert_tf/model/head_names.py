@@ -30,6 +30,9 @@ USES_POOLER = {
     EMBEDDING: False,
 }
 
+# A pretrained model can do without its pooler: it then answers what does not depend on it.
+NEED_POOLER = tuple(name for name, uses in USES_POOLER.items() if uses and name != PRETRAINING)
+
 # These begin the released names of variables in the head of an `AlbertForEmbedding`.
 EMBEDDING_PROJECTION = "embedding/projection/"
 EMBEDDING_MODULES = "embedding/modules/"

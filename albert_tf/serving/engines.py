@@ -1,26 +1,20 @@
-"""What computes a model: ONNX Runtime, from a graph that is made in memory without TensorFlow, or TensorFlow."""
+"""What computes a model: ONNX Runtime or OpenVINO, from a graph made in memory without TensorFlow, or TensorFlow."""
 
 import os
 from collections.abc import Sequence
-from importlib.util import find_spec
 from typing import Any
 
 from albert_tf.core.errors import UserError
-from albert_tf.formats.weights import (
-    POOLER,
-    Weights,
-    check_head,
-    encoder_shapes,
-    head_shapes,
-    match,
-)
+from albert_tf.formats.weights import POOLER, Weights, report_of
 from albert_tf.model.activations import ACTIVATIONS
-from albert_tf.model.head_names import ARCHITECTURES, PRETRAINING, USES_POOLER
+from albert_tf.model.head_names import ARCHITECTURES, NEED_POOLER
+from albert_tf.serving import graph_engines
 from albert_tf.serving.exports.onnx import ONNX
 from albert_tf.tasks.predictor import Compute
 
-AUTO, ONNX_RUNTIME, TENSORFLOW = "auto", "onnxruntime", "tensorflow"
-ENGINES = (AUTO, ONNX_RUNTIME, TENSORFLOW)
+AUTO = "auto"
+TENSORFLOW = "tensorflow"
+ENGINES = (AUTO, *graph_engines.BY_NAME, TENSORFLOW)
 _GPU = "/dev/nvidiactl"  # exists where the driver of NVIDIA is loaded
 
 # A model with its `config`, what computes its outputs, and the released names of its untrained variables.
@@ -33,27 +27,35 @@ def computed(weights: Weights, engine: str = AUTO) -> Computed:
     Raises:
       UserError: the engine cannot compute the model, or the model lacks values.
     """
-    if engine not in ENGINES:
-        raise UserError(f"engine must be one of {', '.join(ENGINES)}; got {engine!r}")
+    check_name(engine)
     if engine == TENSORFLOW:
         return _in_tensorflow(weights)
 
-    obstacle = _obstacle(weights)
-    if engine == ONNX_RUNTIME and obstacle:
-        raise UserError(f"{weights.source}: engine={ONNX_RUNTIME}: {obstacle}")
-    prefers_gpu = engine == AUTO and os.path.exists(_GPU) and find_spec("tensorflow") is not None
-    return _in_tensorflow(weights) if obstacle or prefers_gpu else _in_onnx_runtime(weights)
+    obstacle = obstacle_of(weights)
+    if engine != AUTO:
+        if obstacle:
+            raise UserError(f"{weights.source}: engine={engine}: {obstacle}")
+        return _from_graph(weights, graph_engines.BY_NAME[engine])
+    prefers_gpu = os.path.exists(_GPU) and graph_engines.is_installed(TENSORFLOW)
+    if obstacle or prefers_gpu:
+        return _in_tensorflow(weights)
+    return _from_graph(weights, graph_engines.PLAIN)
 
 
-def _obstacle(weights: Weights) -> str:
-    """Why ONNX Runtime cannot compute a model here; "" if it can."""
+def check_name(engine: str) -> None:
+    """Checks that there is an engine of this name."""
+    if engine not in ENGINES:
+        raise UserError(f"engine must be one of {', '.join(ENGINES)}; got {engine!r}")
+
+
+def obstacle_of(weights: Weights) -> str:
+    """Why a model cannot become a graph of ONNX here; "" if it can."""
     package = ONNX.missing_package()
     if package:
         return f"needs the package {package}: pip install {' '.join(ONNX.packages)}"
     if weights.model_class not in ARCHITECTURES:
         return f"{weights.model_class} is no model of this library"
-    # A pretrained model may lack its pooler; it then answers without.
-    needs_pooler = weights.model_class != PRETRAINING and USES_POOLER[weights.model_class]
+    needs_pooler = weights.model_class in NEED_POOLER
     if needs_pooler and not set(POOLER) <= weights.arrays.keys():
         return "the model has no values for its pooler"
     if not ACTIVATIONS[weights.config.hidden_act].onnx:
@@ -61,15 +63,12 @@ def _obstacle(weights: Weights) -> str:
     return ""
 
 
-def _in_onnx_runtime(weights: Weights) -> Computed:
+def _from_graph(weights: Weights, engine: graph_engines.GraphEngine) -> Computed:
     from albert_tf.serving import onnx_files, onnx_model
 
-    config = weights.config
-    shapes = {**encoder_shapes(config), **head_shapes(weights.model_class, config)}
-    report = match(shapes, weights)
-    check_head(report, weights)
+    report = report_of(weights)
     contents = onnx_files.in_memory(weights, report.initialized)
-    model = onnx_model.OnnxModel(contents, config, weights.model_class)
+    model = onnx_model.OnnxModel(contents, weights.config, weights.model_class, engine)
     return model, model, report.initialized
 
 

@@ -1,27 +1,29 @@
-"""Runs ONNX exports in ONNX Runtime, without TensorFlow."""
+"""Computes models from ONNX files or graphs in memory, without TensorFlow."""
 
 import functools
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
 
 from albert_tf.core import files
-from albert_tf.core.errors import UserError, first_line
+from albert_tf.core.errors import UserError, shortened
 from albert_tf.core.workers import num_cores
 from albert_tf.formats import exported_files
 from albert_tf.formats.file_names import EXPORT, TF1_CONFIG
 from albert_tf.formats.weights import Weights, encoder_shapes, head_shapes
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.head_names import PRETRAINING
+from albert_tf.serving import graph_engines
+from albert_tf.serving.graph_engines import GraphEngine, Run
 from albert_tf.serving.parts import TOKENS
 from albert_tf.tasks.predictor import Arrays, Compute, Features
 
 MODEL = "model.onnx"
 MASKED_LM = "masked_lm.onnx"
+TOKENS_OF_BATCH = "tokens_of_batch"  # a setting beside that of the engine in an export's file
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")  # `TOKENS` as transformers names them
 # Our names of the outputs in `MODEL` for a pretrained model.
 PRETRAINED_OUTPUTS = {
@@ -38,15 +40,19 @@ def inputs_of(features: Arrays) -> Arrays:
 
 
 class OnnxModel(Compute):
-    """A model computed by ONNX Runtime from its files, by path or content, with the model's own names of tensors."""
+    """A model computed from its ONNX files, by path or content, with the model's own names of tensors."""
 
     def __init__(
         self,
         contents: Mapping[str, str | bytes],
         config: AlbertConfig,
         model_class: str = PRETRAINING,
+        engine: GraphEngine = graph_engines.PLAIN,
+        tokens_of_batch: int = Compute.tokens_of_batch,
     ):
         self.config = config
+        self.engine = engine
+        self.tokens_of_batch = tokens_of_batch
         self._contents = contents
         self._model_class = model_class
 
@@ -55,32 +61,15 @@ class OnnxModel(Compute):
         shapes = [encoder_shapes(self.config), head_shapes(self._model_class, self.config)]
         return sum(math.prod(shape) for group in shapes for shape in group.values())
 
-    def session(self, name: str, threads: int = 0) -> Any:
-        """ONNX Runtime's session of a file, which is read at its first use; with 0 threads, it uses all cores."""
-        return self._session_in(os.getpid(), name, threads)
-
     @functools.cache  # noqa: B019 - there are one or two models in a process
-    def _session_in(self, process: int, name: str, threads: int) -> Any:
-        """The session in one process: a forked one makes its own, because it lacks the threads of the first."""
-        try:
-            import onnxruntime
-        except ImportError:
-            raise UserError("an ONNX file needs onnxruntime: pip install onnxruntime") from None
-        content, options = self._contents[name], onnxruntime.SessionOptions()
-        if isinstance(content, str):
-            files.check_content(content)
-        options.log_severity_level, options.intra_op_num_threads = 3, threads
-        try:
-            providers = ["CPUExecutionProvider"]
-            return onnxruntime.InferenceSession(content, options, providers=providers)
-        except Exception as error:  # its classes have no common base
-            source = content if isinstance(content, str) else "the export"
-            raise UserError(f"{source}: no usable ONNX file ({first_line(error)})") from None
+    def _compiled(self, process: int, file: str, threads: int) -> Run:
+        """A file's graph in one process: a forked one compiles it again, because it lacks the threads of the first."""
+        return self.engine.compile(self._contents[file], threads)
 
     def every(self, batches: Sequence[Features]) -> list[Arrays]:
         """See `Compute`; each batch is computed on one core, which is faster than each on all."""
         first, *others = batches
-        outputs = [self(first(), threads=1 if others else 0)]  # makes the session
+        outputs = [self(first(), threads=1 if others else 0)]  # compiles the graph
         with ThreadPoolExecutor(num_cores()) as pool:
             return outputs + list(pool.map(lambda make: self(make(), threads=1), others))
 
@@ -96,17 +85,18 @@ class OnnxModel(Compute):
         return {"masked_lm_logits": logits_BPV}
 
     def values(self) -> Iterator[tuple[str, np.ndarray]]:
-        """The bytes of the files."""
+        """The bytes of the files, and what decides how exactly they are computed."""
         for name, content in self._contents.items():
             if isinstance(content, bytes) or files.exists(content):
                 content = content if isinstance(content, bytes) else files.read_bytes(content)
                 yield name, np.frombuffer(content, np.uint8)
+        if self.engine != graph_engines.PLAIN:
+            yield "engine", np.frombuffer(files.json_bytes(self.engine.describe()), np.uint8)
 
     def outputs(self, file: str, features: Arrays, threads: int = 0) -> Arrays:
-        """The outputs of a file, under its own names."""
-        used = self.session(file, threads)
-        names = [output.name for output in used.get_outputs()]
-        return dict(zip(names, used.run(names, inputs_of(features)), strict=True))
+        """The outputs of a file, under its own names; for `threads` see `GraphEngine.compile`."""
+        run = self._compiled(os.getpid(), file, threads)
+        return run(inputs_of(features))
 
 
 def is_export(path: str) -> bool:
@@ -126,8 +116,24 @@ def read(path: str) -> Weights:
     return exported_files.read_without_arrays(folder)
 
 
-def load(weights: Weights) -> OnnxModel:
-    """The model in the folder of an export, of what `read` returned."""
+def load(weights: Weights, engine: str = "") -> OnnxModel:
+    """The model in the folder of an export, of what `read` returned.
+
+    Args:
+      engine: the name of what computes it; by default, what `albert-tf tune` chose, or ONNX Runtime.
+    """
     folder = weights.source
     contents = {name: os.path.join(folder, name) for name in (MODEL, MASKED_LM)}
-    return OnnxModel(contents, weights.config, weights.model_class)
+    tuned = weights.engine
+    source = os.path.join(folder, EXPORT)
+    used: GraphEngine
+    if not engine:
+        used = graph_engines.installed_engine_of(tuned, source)
+    elif engine == tuned.get("name", graph_engines.ONNX_RUNTIME):
+        used = graph_engines.engine_of(tuned, source)
+    else:
+        used = graph_engines.BY_NAME[engine]
+    tokens = tuned.get(TOKENS_OF_BATCH, Compute.tokens_of_batch)
+    if type(tokens) is not int or tokens < 1:
+        raise UserError(f"{source}: {TOKENS_OF_BATCH} is {shortened(tokens)}, expected a number")
+    return OnnxModel(contents, weights.config, weights.model_class, used, tokens)

@@ -8,7 +8,7 @@ from albert_tf.core.files import HUB_PREFIX, AnyPath
 from albert_tf.formats import layouts
 from albert_tf.formats.model_tokenizer import tokenizer_of
 from albert_tf.formats.weights import Weights
-from albert_tf.serving.engines import AUTO, TENSORFLOW, Computed, computed
+from albert_tf.serving.engines import AUTO, TENSORFLOW, Computed, check_name, computed
 from albert_tf.serving.exports import form_that_computes
 from albert_tf.serving.exports.form import Form
 from albert_tf.serving.finished_model import predictor_class_of, task_settings_of
@@ -47,8 +47,9 @@ def load_predictor(
       do_lower_case: whether text is lower-cased; None uses the value in the model's folder, or true if it has none.
       max_seq_length: maximum number of tokens of a sequence; None uses that of the fine-tuning, or the model's maximum.
       num_hidden_layers: see `load_pretrained`.
-      engine: what computes the model: "onnxruntime", which needs no TensorFlow, "tensorflow", or "auto", ONNX Runtime
-        where it and the package onnx are installed and there is no GPU. An export is always computed by its own.
+      engine: what computes the model: "onnxruntime" or "openvino", which need no TensorFlow; "tensorflow"; or "auto",
+        ONNX Runtime where it and the package onnx are installed and there is no GPU. An ONNX export is computed by what
+        `albert-tf tune` found, or by ONNX Runtime, or by the one of the two that is named.
 
     Raises:
       UserError: there is no such model, or no vocabulary for it; its task is unknown; or the length is above the
@@ -97,10 +98,11 @@ def _model_of(weights: Weights, form: Form | None, engine: str) -> Computed:
     """The model, computed by the engine of its export, or by the given one."""
     if not form or not form.load:
         return computed(weights, engine)
+    check_name(engine)
     if engine == TENSORFLOW:
-        reason = f"is an {form.title} export, which has no engine but its own"
+        reason = f"is an {form.title} export, which TensorFlow does not compute"
         raise UserError(f"{weights.source}: {reason}; give the model's folder")
-    exported = form.load(weights)
+    exported = form.load(weights, "" if engine == AUTO else engine)
     return exported, exported, weights.left_out
 
 

@@ -27,8 +27,6 @@ Item = str | Mapping[str, Any]
 Answer = dict[str, Any]
 
 _WITH_VECTORS = "an embedder or a pretrained model"
-# Bounds the memory of a batch; on two cores faster than 2,048 or more (lab/benchmarks/results/2026-11-25/batches.md).
-_TOKENS_OF_BATCH = 1024
 # Long texts that are read in windows are answered some at a time. Texts of an ordinary length always stay together, so
 # that their batches, and the last digits of the answers, do not depend on it.
 _ORDINARY_CHARACTERS = 1 << 14
@@ -36,7 +34,14 @@ _LONG_CHARACTERS_AT_A_TIME = 1 << 20
 
 
 class Compute(Protocol):
-    """The outputs of a model for a batch of features, all arrays."""
+    """The outputs of a model for a batch of features, all arrays.
+
+    Attributes:
+      tokens_of_batch: the most tokens of a batch, with its padding, which bounds the memory; a longer text is alone. On
+        two cores, this number was faster than 2,048 or more (lab/benchmarks/results/2026-11-25/batches.md).
+    """
+
+    tokens_of_batch: int = 1024
 
     def __call__(self, features: Arrays) -> Arrays: ...
 
@@ -284,7 +289,8 @@ class Predictor(abc.ABC):
         """The model's outputs for every example, in the table's order; padded to the longest example."""
         check_segments(table, self.model.config.type_vocab_size)
         self.report.count_table(table, self.tokenizer)
-        batches = [*batches_by_length(table.lengths, self.batch_size)]
+        most_tokens = self.compute.tokens_of_batch
+        batches = [*batches_by_length(table.lengths, self.batch_size, most_tokens)]
         features = [functools.partial(table.batch, *one, self.sequence_names) for one in batches]
         parts = [*self.compute.every(features)]
         restored = np.argsort(np.concatenate([examples for examples, _ in batches]), kind="stable")
@@ -322,12 +328,14 @@ def _value(value: Any) -> Any:
     return value if isinstance(value, Mapping) else cell(value)
 
 
-def batches_by_length(lengths: np.ndarray, most_examples: int) -> Iterator[tuple[np.ndarray, int]]:
+def batches_by_length(
+    lengths: np.ndarray, most_examples: int, most_tokens: int
+) -> Iterator[tuple[np.ndarray, int]]:
     """The examples of each batch, and the length to pad them to; the longest examples come first."""
     order = np.argsort(-lengths, kind="stable")
     while len(order):
         length = int(lengths[order[0]])
-        number = max(1, min(most_examples, _TOKENS_OF_BATCH // length))
+        number = max(1, min(most_examples, most_tokens // length))
         yield order[:number], length
         order = order[number:]
 

@@ -16,11 +16,13 @@ from tests.serving.test_onnx_model import assert_close, run_command
 pytest.importorskip("onnxruntime")
 
 
+@pytest.mark.parametrize("engine", ["onnxruntime", "openvino"])
 @pytest.mark.parametrize("kind", sorted(CLASSES))
-def test_both_engines_give_the_same_answers(kind, sources):
+def test_all_engines_give_the_same_answers(kind, engine, sources):
+    pytest.importorskip(engine)
     answers = []
-    for engine in ("onnxruntime", "tensorflow"):
-        predictor = load_predictor(sources(kind), engine=engine)
+    for name in (engine, "tensorflow"):
+        predictor = load_predictor(sources(kind), engine=name)
         answers.append(predictor.answered([predictor.check(item) for item in items_of(kind)]))
     assert_close(*answers)
 
@@ -81,15 +83,19 @@ def test_what_onnx_runtime_cannot_compute_is_computed_in_tensorflow_or_named(
         UserError, match="engine=onnxruntime: the model has no values for its pooler"
     ):
         load_predictor(tmp_path, spm_model_file=spm, engine="onnxruntime")
-    with pytest.raises(UserError, match="engine must be one of auto, onnxruntime, tensorflow"):
+    with pytest.raises(
+        UserError, match="engine must be one of auto, onnxruntime, openvino, tensorflow"
+    ):
         load_predictor(tmp_path, spm_model_file=spm, engine="jax")
 
 
-def test_an_export_has_no_other_engine(sources, tmp_path):
+def test_an_export_is_not_computed_by_tensorflow(sources, tmp_path):
     program_here(
         "export", f"--model={sources('pairs')}", "--format=onnx", f"--output_dir={tmp_path}/onnx"
     )
-    with pytest.raises(UserError, match="has no engine but its own; give the model's folder"):
+    with pytest.raises(
+        UserError, match="which TensorFlow does not compute; give the model's folder"
+    ):
         load_predictor(tmp_path / "onnx", engine="tensorflow")
 
 

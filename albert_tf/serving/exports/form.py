@@ -1,15 +1,17 @@
 """What every form of exports has, and the files that lie beside an exported model."""
 
 import dataclasses
+import functools
 import importlib.util
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from albert_tf.core import files
 from albert_tf.core.errors import UserError
 from albert_tf.formats.file_names import EXPORT, TF1_CONFIG
-from albert_tf.formats.weights import Weights
+from albert_tf.formats.weights import LoadReport, Weights, report_of
+from albert_tf.model.head_names import ARCHITECTURES
 
 if TYPE_CHECKING:
     from albert_tf.model.heads import ModelWithHead
@@ -21,20 +23,40 @@ INT4 = "int4"  # the quantization that has blocks
 BLOCK_SIZE = 32  # its default; docs/int8.md has the measurements
 
 
-class Order(NamedTuple):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Order:
     """A model to export, and how."""
 
     path: str  # of the file, or of the SavedModel's folder
-    model: "ModelWithHead"
     weights: Weights
     task: Mapping[str, Any]  # its settings
-    missing: Sequence[str]  # released names of variables without trained values
     tokenizer: "Tokenizer | None"
     quantization: str
     block_size: int  # of the quantization `INT4`
     dtype: str
     name: str  # of the model, for people
     web_engine: str  # see `page/engine.py`
+
+    @functools.cached_property
+    def missing(self) -> Sequence[str]:
+        """The released names of variables without trained values."""
+        if self.weights.model_class in ARCHITECTURES:
+            return report_of(self.weights).initialized
+        _, report = self._built
+        return report.initialized
+
+    @property
+    def model(self) -> "ModelWithHead":
+        """The model in TensorFlow, which is loaded at the first use: some forms are made of the weights alone."""
+        model, _ = self._built
+        return model
+
+    @functools.cached_property
+    def _built(self) -> tuple["ModelWithHead", LoadReport]:
+        from albert_tf.formats import pretrained
+
+        policy = "mixed_bfloat16" if self.dtype == "bfloat16" else self.dtype
+        return pretrained.build_model(self.weights, dtype=policy)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -58,7 +80,8 @@ class Form:
     Exports that `load_predictor` computes with, and not only other programs, have three more:
       recognizes: whether a path is that of such an export.
       read: what its files say about the model, without arrays.
-      load: what computes the model's outputs, of what `read` returned; it also has the model's `config`.
+      load: what computes the model's outputs, of what `read` returned and the name of an engine, "" for the best; it
+        also has the model's `config`.
     """
 
     name: str
@@ -75,7 +98,7 @@ class Form:
     check: Callable[[str], Any] | None = None
     recognizes: Callable[[str], bool] = lambda path: False
     read: Callable[[str], Weights] | None = None
-    load: "Callable[[Weights], Compute] | None" = None
+    load: "Callable[[Weights, str], Compute] | None" = None
 
     def missing_package(self) -> str:
         """The first of the packages that is not installed; "" if all are."""
@@ -85,7 +108,7 @@ class Form:
         return ""
 
 
-def files_beside(order: Order, **how: str) -> dict[str, bytes]:
+def files_beside(order: Order, **how: Any) -> dict[str, bytes]:
     """Files for programs that read an export without running it: configuration, settings, vocabulary."""
     about: dict[str, Any] = {
         "model_class": order.weights.model_class,
@@ -99,7 +122,7 @@ def files_beside(order: Order, **how: str) -> dict[str, bytes]:
         about["rules"] = tokenizer.rules.to_dict()
 
     contents = {
-        TF1_CONFIG: order.model.config.to_json_string().encode(),
+        TF1_CONFIG: order.weights.config.to_json_string().encode(),
         EXPORT: files.json_bytes(about),
     }
     if tokenizer:
@@ -107,9 +130,9 @@ def files_beside(order: Order, **how: str) -> dict[str, bytes]:
     return contents
 
 
-def write_files(order: Order, contents: Mapping[str, bytes]) -> None:
-    """Writes the files of an export, contents by name, with those that lie beside them."""
-    beside = files_beside(order, quantization=order.quantization)
+def write_files(order: Order, contents: Mapping[str, bytes], **how: Any) -> None:
+    """Writes the files of an export, contents by name, with those that lie beside them; `how` it is computed."""
+    beside = files_beside(order, quantization=order.quantization, **how)
     with files.errors_named(order.path, "written"):
         files.write_files(os.path.dirname(order.path), {**contents, **beside})
     sizes = ", ".join(f"{name} {len(content):,} bytes" for name, content in contents.items())

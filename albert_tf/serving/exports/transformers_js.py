@@ -8,6 +8,7 @@ from albert_tf.core import files
 from albert_tf.core.errors import UserError
 from albert_tf.model.head_names import (
     EMBEDDING,
+    NEED_POOLER,
     PRETRAINING,
     SEQUENCE_CLASSIFICATION,
     SPAN,
@@ -35,7 +36,7 @@ def _write(order: Order) -> None:
     if weights.model_class not in _CLASSES:
         expected = f"expected one of {', '.join(_CLASSES)}"
         raise UserError(f"--format=transformers_js: {weights.model_class}, {expected}")
-    if order.model.uses_pooler and weights.model_class != PRETRAINING:
+    if weights.model_class in NEED_POOLER:
         check_has_pooler(order)
 
     folder = os.path.dirname(os.path.dirname(order.path))

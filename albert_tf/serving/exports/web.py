@@ -1,33 +1,34 @@
 """A page for browsers that works alone: one HTML file with the model, its vocabulary and an engine."""
 
 from albert_tf.core import files
-from albert_tf.model.head_names import PRETRAINING
+from albert_tf.model.head_names import NEED_POOLER
 from albert_tf.serving.exports.form import INT4, Form, Order, check_has_pooler
 from albert_tf.serving.page import engine
 
 
 def _write(order: Order) -> None:
-    # These need TensorFlow.
-    from albert_tf.serving import onnx_files
+    # These need the package onnx.
+    from albert_tf.serving import onnx_files, onnx_model
     from albert_tf.serving.finished_model import predictor_class_of
     from albert_tf.serving.page import offline
-    from albert_tf.tasks.compiled import Compiled
 
     weights = order.weights
-    if order.model.uses_pooler and weights.model_class != PRETRAINING:
+    if weights.model_class in NEED_POOLER:
         check_has_pooler(order)
     assert order.tokenizer
+    contents = onnx_files.convert(weights, order.missing, order.quantization, order.block_size)
+    model = onnx_model.OnnxModel(contents, weights.config, weights.model_class)
     predictor = predictor_class_of(weights)(
-        order.model,
+        model,
         order.tokenizer,
         order.task,
         batch_size=1,
         untrained=order.missing,
-        compute=Compiled(order.model),
+        compute=model,
     )
     content = offline.offline_page(
         predictor,
-        onnx_files.convert(order.weights, order.missing, order.quantization, order.block_size),
+        contents,
         engine.engine_files(order.web_engine),
         name=order.name,
         source=weights.source,

@@ -5,8 +5,7 @@ import pytest
 
 from albert_tf import load_predictor
 from albert_tf.formats.pretrained import weights_of
-from albert_tf.serving import onnx_files
-from albert_tf.serving.onnx_model import OnnxModel
+from albert_tf.serving import graph_engines, onnx_files
 from albert_tf.serving.page.offline import model_data
 from tests.serving.conftest import items_of, random_texts
 from tests.serving.page import node
@@ -18,12 +17,9 @@ def asked(predictor, items, tmp_path):
     """The answers that the page gives to items."""
     model = predictor.model
     contents = onnx_files.convert(weights_of(model))
-    onnx = OnnxModel(contents, model.config)
 
     def compute(file, inputs):
-        session = onnx.session(f"{file}.onnx")
-        names = [output.name for output in session.get_outputs()]
-        return dict(zip(names, session.run(names, inputs), strict=True))
+        return graph_engines.PLAIN.compile(contents[f"{file}.onnx"], 0)(inputs)
 
     data = model_data(predictor, contents, "test")
     return node.answers(data, predictor.tokenizer, items, compute, tmp_path)

@@ -1,0 +1,260 @@
+"""Measures in which form, and by which engine, a model is computed fastest on this machine, and how exactly."""
+
+import dataclasses
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from albert_tf.core.errors import UserError
+from albert_tf.formats.weights import Weights, report_of
+from albert_tf.model.head_names import EMBEDDING, PRETRAINING
+from albert_tf.serving import graph_engines, onnx_files
+from albert_tf.serving.exports.form import INT4
+from albert_tf.serving.graph_engines import GraphEngine, OpenVino
+from albert_tf.serving.onnx_model import OnnxModel
+from albert_tf.tasks.predictor import Arrays, Compute, Features, Predictor
+
+# With this many activations to a scale, OpenVINO's products of bytes were faster than with 32, 64 or all of a row, and
+# more exact than ONNX Runtime's by row (docs/speed.md).
+_GROUP_SIZE = 128
+_TOKENS_OF_BATCH = (512, 1024, 2048, 4096)
+_HOPELESS = 0.6  # of the fastest: such forms are measured once
+_SHARE_FOR_BATCHES = 0.25  # of the seconds
+_ENOUGH_SECONDS = 2.0  # of one pass over the texts
+
+
+@dataclasses.dataclass(frozen=True)
+class Form:
+    """A way to store a model and to compute with it."""
+
+    quantization: str  # of the ONNX file
+    engine: GraphEngine
+
+    def title(self) -> str:
+        """Its name in the table."""
+        words = [self.quantization.replace("none", "float32"), self.engine.name]
+        if isinstance(self.engine, OpenVino):
+            words.append(self.engine.precision)
+        return ", ".join(words)
+
+
+REFERENCE = Form("none", graph_engines.PLAIN)
+FORMS = (
+    REFERENCE,
+    Form("int8", graph_engines.PLAIN),
+    Form("int8_rows", graph_engines.PLAIN),
+    Form(INT4, graph_engines.PLAIN),
+    Form("none", OpenVino("float32")),
+    Form("none", OpenVino("bfloat16")),
+    Form("int8_weights", OpenVino("float32", _GROUP_SIZE)),
+    Form("int8_weights", OpenVino("bfloat16", _GROUP_SIZE)),
+)
+
+
+@dataclasses.dataclass(eq=False)
+class Measured:
+    """A form of the model, and what was measured."""
+
+    form: Form
+    contents: Mapping[str, bytes]  # of its files
+    model: OnnxModel
+    cosines: np.ndarray  # [texts], of its outputs with those in float32
+    same_answers: float | None  # the share of texts with the same highest score; None for vectors
+    seconds: list[float] = dataclasses.field(default_factory=list)  # of each pass over the texts
+
+    @property
+    def median_seconds(self) -> float:
+        """Of a pass over the texts."""
+        return float(np.median(self.seconds))
+
+    @property
+    def megabytes(self) -> float:
+        """The size of its files."""
+        return sum(map(len, self.contents.values())) / 1e6
+
+
+class Tuning:
+    """Measures the forms of a model on texts like those that it will answer.
+
+    Args:
+      weights: the model.
+      predictor: answers the texts; it is asked once for the features.
+      examples: what `predictor.check` returned for each text.
+      seconds: the time after which nothing new is begun.
+    """
+
+    def __init__(
+        self, weights: Weights, predictor: Predictor, examples: Sequence[Any], seconds: float
+    ):
+        self._weights = weights
+        self._predictor = predictor
+        self._ends = time.perf_counter() + seconds
+        self._seconds = seconds
+        self._examples = list(examples)
+        self._missing = report_of(weights).initialized
+        self.measured: list[Measured] = []
+        self.failed: dict[str, str] = {}  # title of a form -> why it could not be computed
+
+    @property
+    def num_texts(self) -> int:
+        """The number of texts of a pass."""
+        return len(self._examples)
+
+    def run(self) -> None:
+        """Measures all forms, in turns until the time is over; those that are far too slow only once."""
+        recorder = self._recorded()
+        batches = recorder.batches
+        expected = _rows(recorder.outputs)
+        for form in FORMS:
+            if not graph_engines.is_installed(form.engine.name):
+                self.failed[form.title()] = f"needs the package {form.engine.name}"
+            elif self._is_over() and self.measured:
+                self.failed[form.title()] = "no time was left"
+            else:
+                self._measure(form, batches, expected)
+
+        until = self._ends - _SHARE_FOR_BATCHES * self._seconds
+        while time.perf_counter() < until:
+            fastest = min(one.median_seconds for one in self.measured)
+            for one in self.measured:
+                if one.median_seconds * _HOPELESS <= fastest and time.perf_counter() < until:
+                    one.seconds.append(_seconds_of(one.model, batches))
+
+    def best(self, min_cosine: float) -> Measured:
+        """The fastest form whose median cosine is at least a number; float32 always is."""
+        exact = [one for one in self.measured if np.median(one.cosines) >= min_cosine]
+        return min(exact, key=lambda one: one.median_seconds)
+
+    def tokens_of_batch(self, measured: Measured) -> int:
+        """The number of tokens of a batch with which a form is fastest, as far as there is time to measure."""
+        seconds: dict[int, float] = {}
+        usual = measured.model.tokens_of_batch
+        for tokens in sorted(_TOKENS_OF_BATCH, key=lambda tokens: tokens != usual):
+            if self._is_over() and seconds:
+                break
+            recorder = self._recorded(tokens)
+            passes = [_seconds_of(measured.model, recorder.batches) for _ in range(3)]
+            seconds[tokens] = min(passes)
+        fastest = min(seconds, key=seconds.__getitem__)
+        # Another number than the usual one must be worth it: times vary by some percent.
+        return fastest if seconds[fastest] < 0.95 * seconds.get(usual, np.inf) else usual
+
+    def _is_over(self) -> bool:
+        return time.perf_counter() > self._ends
+
+    def _recorded(self, tokens_of_batch: int = Compute.tokens_of_batch) -> "_Recorder":
+        """The batches of the texts; of fewer texts if one pass takes long."""
+        compute = self._predictor.compute
+        while True:
+            recorder = _Recorder(compute, tokens_of_batch)
+            self._predictor.compute = recorder
+            try:
+                self._predictor.answered(self._examples)
+            finally:
+                self._predictor.compute = compute
+            if recorder.seconds <= _ENOUGH_SECONDS or len(self._examples) <= 32:
+                return recorder
+            kept = max(32, int(len(self._examples) * _ENOUGH_SECONDS / recorder.seconds / 1.2))
+            self._examples = self._examples[:kept]
+
+    def _measure(self, form: Form, batches: Sequence[Arrays], expected: np.ndarray) -> None:
+        contents = onnx_files.convert(self._weights, self._missing, form.quantization)
+        model_class = self._weights.model_class
+        model = OnnxModel(contents, self._weights.config, model_class, form.engine)
+        try:
+            rows = _rows(model.every(_ready(batches)))
+        except UserError as error:
+            self.failed[form.title()] = str(error)
+            return
+        except Exception as error:  # of an engine that read the graph, but cannot compute it here
+            self.failed[form.title()] = f"cannot compute it ({type(error).__name__})"
+            return
+        same = None
+        if model_class not in (EMBEDDING, PRETRAINING):
+            same = float(np.mean(rows.argmax(axis=1) == expected.argmax(axis=1)))
+        measured = Measured(form, contents, model, _cosines(rows, expected), same)
+        measured.seconds.append(_seconds_of(model, batches))
+        self.measured.append(measured)
+
+
+class _Recorder(Compute):
+    """Keeps the batches that a predictor makes, and what computes them."""
+
+    def __init__(self, compute: Compute, tokens_of_batch: int):
+        self.tokens_of_batch = tokens_of_batch
+        self.batches: list[Arrays] = []
+        self.outputs: list[Arrays] = []
+        self.seconds = 0.0
+        self._compute = compute
+
+    def __call__(self, features: Arrays) -> Arrays:
+        [outputs] = self.every([lambda: features])
+        return outputs
+
+    def every(self, batches: Sequence[Features]) -> list[Arrays]:
+        """See `Compute`."""
+        made = [make() for make in batches]
+        started = time.perf_counter()
+        outputs = [*self._compute.every(_ready(made))]
+        self.seconds += time.perf_counter() - started
+        self.batches += made
+        self.outputs += outputs
+        return outputs
+
+    def values(self) -> Iterable[tuple[str, np.ndarray]]:
+        """See `Compute`."""
+        return self._compute.values()
+
+
+def _ready(batches: Sequence[Arrays]) -> list[Features]:
+    return [lambda batch=batch: dict(batch) for batch in batches]  # type: ignore[misc]
+
+
+def _seconds_of(model: OnnxModel, batches: Sequence[Arrays]) -> float:
+    started = time.perf_counter()
+    model.every(_ready(batches))
+    return time.perf_counter() - started
+
+
+def _rows(outputs: Sequence[Arrays]) -> np.ndarray:
+    """All numbers that a model says about each text, float32 [texts, numbers]."""
+    rows = []
+    longest = max(_numbers_of(output).shape[1] for output in outputs)
+    for output in outputs:
+        numbers = _numbers_of(output)
+        rows.append(np.pad(numbers, ((0, 0), (0, longest - numbers.shape[1]))))
+    return np.concatenate(rows)
+
+
+def _numbers_of(output: Arrays) -> np.ndarray:
+    """[B, numbers]: the vectors of a batch or its scores, side by side."""
+    floats = [array for array in output.values() if array.dtype.kind == "f"]
+    return np.concatenate([array.reshape(len(array), -1) for array in floats], axis=1)
+
+
+def _cosines(rows: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Of rows [texts, numbers], [texts]."""
+    lengths = np.linalg.norm(rows, axis=1) * np.linalg.norm(others, axis=1)
+    return (rows * others).sum(axis=1) / np.maximum(lengths, 1e-30)
+
+
+def describe(tuning: Tuning, best: Measured) -> list[list[str]]:
+    """A table of what was measured, its title first; the fastest of those that are exact enough has a star."""
+    has_answers = best.same_answers is not None
+    title = ["", "texts/s", "MB", "cosine", "least"] + ["same answers"] * has_answers
+    table = [title]
+    for one in sorted(tuning.measured, key=lambda one: one.median_seconds):
+        mark = "* " if one is best else "  "
+        row = [
+            mark + one.form.title(),
+            f"{tuning.num_texts / one.median_seconds:,.1f}",
+            f"{one.megabytes:.1f}",
+            f"{np.median(one.cosines):.4f}",
+            f"{one.cosines.min():.4f}",
+        ]
+        if has_answers:
+            row.append(f"{one.same_answers:.1%}")
+        table.append(row)
+    return table

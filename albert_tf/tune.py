@@ -1,0 +1,143 @@
+r"""Measures which form and engine answer texts like yours fastest on this machine, and exports the model so.
+
+    albert-tf tune runs/embedder --input_file=texts.txt --output_dir=fast
+    albert-tf predict fast < texts.txt
+
+The table has texts per second of all forms whose engines are installed, without the time for tokens; the size of the
+files; and the cosine with the outputs in float32. The export is the fastest of those whose median cosine is at least
+--min_cosine, and `predict`, `search` and `serve` compute it as it was measured. docs/speed.md explains the forms.
+"""
+
+import dataclasses
+import os
+import sys
+from typing import Any
+
+from albert_tf.core import files, flags
+from albert_tf.core.aligned_columns import aligned
+from albert_tf.core.errors import UserError
+from albert_tf.core.locks import locked
+from albert_tf.core.settings import setting
+from albert_tf.formats import layouts
+from albert_tf.formats.model_tokenizer import tokenizer_of
+from albert_tf.predict import parse, read_rows
+from albert_tf.serving.engines import obstacle_of
+from albert_tf.serving.exports.form import BLOCK_SIZE, Order, write_files
+from albert_tf.serving.exports.onnx import ONNX
+from albert_tf.serving.onnx_model import TOKENS_OF_BATCH
+from albert_tf.serving.settings import ModelUseSettings
+from albert_tf.user_files import table_files
+
+_MOST_TEXTS = 2048
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TuneSettings(ModelUseSettings):
+    """The model, the texts, and what is exact enough."""
+
+    input_file: str = setting(
+        "",
+        "Texts like those that the model will answer, some hundreds: lines as `albert-tf predict` reads them, or a"
+        " table.",
+        required=True,
+        input_path=True,
+    )
+    text_columns: str = setting(
+        "",
+        "Names of the one or two columns of a table with the texts, separated by commas; by default those of the"
+        " training, or `text`, `text_a` and `text_b`.",
+    )
+    output_dir: str = setting("", "Folder for the ONNX export.", required=True)
+    overwrite: bool = setting(False, "Whether an existing export is replaced.")
+    min_cosine: float = setting(
+        0.998,
+        "Least median cosine of the outputs with those in float32; 0 takes the fastest form, 1 one in float32.",
+        minimum=0.0,
+        maximum=1.0,
+    )
+    seconds: float = setting(60.0, "Time for measuring, in seconds.", minimum=1.0, maximum=3600.0)
+
+
+def main(settings: TuneSettings) -> str:
+    """Prints the table and writes the export; returns the path of its file."""
+    from albert_tf.serving.finished_model import task_settings_of
+    from albert_tf.serving.predictors import load_predictor
+    from albert_tf.serving.tuning import REFERENCE, Tuning, describe
+
+    settings.register_task()
+    path = os.path.join(settings.output_dir, ONNX.file)
+    if files.exists(path) and not settings.overwrite:
+        raise UserError(f"{path}: is there already; give another --output_dir, or --overwrite")
+    if settings.text_columns and not table_files.is_table(settings.input_file):
+        settings.refuse("text_columns", "needs a table as --input_file")
+    with locked(settings.output_dir):
+        weights = layouts.read_weights(settings.model, settings.num_hidden_layers)
+        if settings.vocabulary_file:
+            weights = dataclasses.replace(weights, vocabulary=settings.vocabulary_file)
+        if settings.do_lower_case is not None:
+            weights = dataclasses.replace(weights, do_lower_case=settings.do_lower_case)
+        if obstacle := obstacle_of(weights):
+            raise UserError(f"{settings.model}: {obstacle}")
+        predictor = load_predictor(
+            settings.model,
+            spm_model_file=settings.vocabulary_file,
+            do_lower_case=settings.do_lower_case,
+            max_seq_length=settings.max_seq_length,
+            num_hidden_layers=settings.num_hidden_layers,
+            engine=REFERENCE.engine.name,
+        )
+        tuning = Tuning(weights, predictor, _examples(predictor, settings), settings.seconds)
+        tuning.run()
+        best = tuning.best(settings.min_cosine)
+        tokens = tuning.tokens_of_batch(best)
+        print(aligned(describe(tuning, best)), end="")
+        for title, reason in tuning.failed.items():
+            print(f"  {title}: {reason}", file=sys.stderr)
+        order = Order(
+            path=path,
+            weights=weights,
+            task=task_settings_of(weights, settings.max_seq_length),
+            tokenizer=tokenizer_of(weights) if weights.vocabulary else None,
+            quantization=best.form.quantization,
+            block_size=BLOCK_SIZE,
+            dtype="float32",
+            name=os.path.basename(os.path.abspath(settings.model)),
+            web_engine="",
+        )
+        engine = {**best.form.engine.describe(), TOKENS_OF_BATCH: tokens}
+        write_files(order, best.contents, engine=engine)
+    return path
+
+
+def _examples(predictor: Any, settings: TuneSettings) -> list[Any]:
+    """Texts of the file, at most `_MOST_TEXTS`, from all parts of it."""
+    source = f"--input_file={settings.input_file}"
+    if table_files.is_table(settings.input_file):
+        frame = read_rows(settings.input_file, settings.text_columns)
+        frame = predictor.unnested(frame, source)
+        names = [name.strip() for name in settings.text_columns.split(",") if name]
+        items: list[Any] = list(table_files.items_of(frame))
+        if names:
+            keys = ("text_a", "text_b") if len(names) > 1 else ("text",)
+            items = [dict(zip(keys, map(item.get, names), strict=True)) for item in items]
+    else:
+        lines = [
+            line for line in table_files.read_lines(settings.input_file, source) if line.strip()
+        ]
+        items = [parse(line, predictor.line_format) for line in lines]
+    if not items:
+        raise UserError(f"{source}: contains no texts")
+    step = -(-len(items) // _MOST_TEXTS)
+    examples = []
+    for number, item in enumerate(items[::step]):
+        try:
+            examples.append(predictor.check(item))
+        except UserError as error:
+            raise UserError(f"{source}: text {number * step + 1}: {error}") from None
+    return examples
+
+
+run = flags.program(main, TuneSettings, description=__doc__, positional=("model",))
+
+if __name__ == "__main__":
+    run()
