@@ -191,7 +191,7 @@ def answers_to_rows(
     predictor: "Predictor", frame: "pandas.DataFrame", settings: PredictSettings
 ) -> list[dict[str, Any]]:
     """The answer to every row; --output_file has no older answers when the first is computed."""
-    examples = _checked_examples(predictor, frame, settings)
+    examples = examples_of_rows(predictor, frame, settings.input_file, settings.text_columns)
     if settings.output_file:
         files.remove_older(settings.output_file)
 
@@ -204,18 +204,18 @@ def answers_to_rows(
     return answers
 
 
-def _checked_examples(
-    predictor: "Predictor", frame: "pandas.DataFrame", settings: PredictSettings
+def examples_of_rows(
+    predictor: "Predictor", frame: "pandas.DataFrame", path: str, text_columns: str
 ) -> list[Any]:
-    """The examples in the rows of a table; an error names the first wrong row."""
-    columns = [name.strip() for name in settings.text_columns.split(",") if name]
+    """The examples in the rows of the table at a path; an error names the first wrong row."""
+    columns = [name.strip() for name in text_columns.split(",") if name]
     examples = []
     for row, item in zip(frame.index, table_files.items_of(frame), strict=True):
         try:
             examples.append(predictor.check(_texts_of_row(predictor, item, columns)))
         except UserError as error:
             hint = "" if columns else "; --text_columns names other columns"
-            raise UserError(f"{settings.input_file}: {row}: {error}{hint}") from None
+            raise UserError(f"{path}: {row}: {error}{hint}") from None
     return examples
 
 

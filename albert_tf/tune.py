@@ -1,4 +1,4 @@
-r"""Measures which form and engine answer texts like yours fastest on this machine, and exports the model so.
+r"""Finds the fastest form of a model for your texts on this machine, and exports it.
 
     albert-tf tune runs/embedder --input_file=texts.txt --output_dir=fast
     albert-tf predict fast < texts.txt
@@ -9,9 +9,10 @@ files; and the cosine with the outputs in float32. The export is the fastest of 
 """
 
 import dataclasses
+import math
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from albert_tf.core import files, flags
 from albert_tf.core.aligned_columns import aligned
@@ -20,13 +21,16 @@ from albert_tf.core.locks import locked
 from albert_tf.core.settings import setting
 from albert_tf.formats import layouts
 from albert_tf.formats.model_tokenizer import tokenizer_of
-from albert_tf.predict import parse, read_rows
+from albert_tf.predict import examples_of_rows, parse, read_rows
 from albert_tf.serving.engines import obstacle_of
 from albert_tf.serving.exports.form import BLOCK_SIZE, Order, write_files
 from albert_tf.serving.exports.onnx import ONNX
 from albert_tf.serving.onnx_model import TOKENS_OF_BATCH
 from albert_tf.serving.settings import ModelUseSettings
 from albert_tf.user_files import table_files
+
+if TYPE_CHECKING:
+    from albert_tf.tasks.predictor import Predictor
 
 _MOST_TEXTS = 2048
 
@@ -51,11 +55,16 @@ class TuneSettings(ModelUseSettings):
     overwrite: bool = setting(False, "Whether an existing export is replaced.")
     min_cosine: float = setting(
         0.998,
-        "Least median cosine of the outputs with those in float32; 0 takes the fastest form, 1 one in float32.",
+        "Least median cosine of the outputs with those in float32; 0 takes the fastest form, 1 that in float32.",
         minimum=0.0,
         maximum=1.0,
     )
-    seconds: float = setting(60.0, "Time for measuring, in seconds.", minimum=1.0, maximum=3600.0)
+    seconds: float = setting(
+        50.0,
+        "Time for measuring, in seconds; what has begun then is ended.",
+        minimum=1.0,
+        maximum=3600.0,
+    )
 
 
 def main(settings: TuneSettings) -> str:
@@ -109,32 +118,28 @@ def main(settings: TuneSettings) -> str:
     return path
 
 
-def _examples(predictor: Any, settings: TuneSettings) -> list[Any]:
-    """Texts of the file, at most `_MOST_TEXTS`, from all parts of it."""
-    source = f"--input_file={settings.input_file}"
-    if table_files.is_table(settings.input_file):
-        frame = read_rows(settings.input_file, settings.text_columns)
-        frame = predictor.unnested(frame, source)
-        names = [name.strip() for name in settings.text_columns.split(",") if name]
-        items: list[Any] = list(table_files.items_of(frame))
-        if names:
-            keys = ("text_a", "text_b") if len(names) > 1 else ("text",)
-            items = [dict(zip(keys, map(item.get, names), strict=True)) for item in items]
+def _examples(predictor: "Predictor", settings: TuneSettings) -> list[Any]:
+    """Examples of the file, at most `_MOST_TEXTS`, from all parts of it."""
+    path = settings.input_file
+    source = f"--input_file={path}"
+    if table_files.is_table(path):
+        frame = predictor.unnested(read_rows(path, settings.text_columns), source)
+        examples = examples_of_rows(predictor, frame, path, settings.text_columns)
     else:
-        lines = [
-            line for line in table_files.read_lines(settings.input_file, source) if line.strip()
-        ]
-        items = [parse(line, predictor.line_format) for line in lines]
-    if not items:
+        lines = table_files.read_lines(path, source)
+        numbered = [(number, line) for number, line in enumerate(lines, start=1) if line.strip()]
+        examples = [_example_of(predictor, line, f"{source}: line {n}") for n, line in numbered]
+    if not examples:
         raise UserError(f"{source}: contains no texts")
-    step = -(-len(items) // _MOST_TEXTS)
-    examples = []
-    for number, item in enumerate(items[::step]):
-        try:
-            examples.append(predictor.check(item))
-        except UserError as error:
-            raise UserError(f"{source}: text {number * step + 1}: {error}") from None
-    return examples
+    step = math.ceil(len(examples) / _MOST_TEXTS)
+    return examples[::step]
+
+
+def _example_of(predictor: "Predictor", line: str, place: str) -> Any:
+    try:
+        return predictor.check(parse(line, predictor.line_format))
+    except UserError as error:
+        raise UserError(f"{place}: {error}") from None
 
 
 run = flags.program(main, TuneSettings, description=__doc__, positional=("model",))

@@ -153,9 +153,9 @@ def engine_of(settings: Mapping[str, Any], source: str) -> GraphEngine:
     name = settings.get("name", ONNX_RUNTIME)
     if name == ONNX_RUNTIME:
         return PLAIN
-    precision = settings.get("precision")
+    precision = settings.get("precision", "")
     group_size = settings.get("group_size")
-    is_known = name == OPENVINO and precision in _PRECISIONS
+    is_known = name == OPENVINO and isinstance(precision, str) and precision in _PRECISIONS
     if not is_known or type(group_size) is not int or not 0 <= group_size <= LARGEST_GROUP:
         expected = f"expected the engine that albert-tf tune wrote, got {shortened(dict(settings))}"
         raise UserError(f"{source}: {expected}; run albert-tf tune again, or name an engine")

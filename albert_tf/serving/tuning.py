@@ -9,7 +9,7 @@ import numpy as np
 
 from albert_tf.core.errors import UserError
 from albert_tf.formats.weights import Weights, report_of
-from albert_tf.model.head_names import EMBEDDING, PRETRAINING
+from albert_tf.model.head_names import MULTIPLE_CHOICE, SEQUENCE_CLASSIFICATION
 from albert_tf.serving import graph_engines, onnx_files
 from albert_tf.serving.exports.form import INT4
 from albert_tf.serving.graph_engines import GraphEngine, OpenVino
@@ -19,7 +19,9 @@ from albert_tf.tasks.predictor import Arrays, Compute, Features, Predictor
 # With this many activations to a scale, OpenVINO's products of bytes were faster than with 32, 64 or all of a row, and
 # more exact than ONNX Runtime's by row (docs/speed.md).
 _GROUP_SIZE = 128
+_WITH_LABELS = (SEQUENCE_CLASSIFICATION, MULTIPLE_CHOICE)
 _TOKENS_OF_BATCH = (512, 1024, 2048, 4096)
+_IMPOSSIBLE = -1e4
 _HOPELESS = 0.6  # of the fastest: such forms are measured once
 _SHARE_FOR_BATCHES = 0.25  # of the seconds
 _ENOUGH_SECONDS = 2.0  # of one pass over the texts
@@ -61,7 +63,9 @@ class Measured:
     contents: Mapping[str, bytes]  # of its files
     model: OnnxModel
     cosines: np.ndarray  # [texts], of its outputs with those in float32
-    same_answers: float | None  # the share of texts with the same highest score; None for vectors
+    same_answers: (
+        float | None
+    )  # the share of texts with the same label; None for models without labels
     seconds: list[float] = dataclasses.field(default_factory=list)  # of each pass over the texts
 
     @property
@@ -124,7 +128,11 @@ class Tuning:
 
     def best(self, min_cosine: float) -> Measured:
         """The fastest form whose median cosine is at least a number; float32 always is."""
-        exact = [one for one in self.measured if np.median(one.cosines) >= min_cosine]
+        exact = [
+            one
+            for one in self.measured
+            if one.form is REFERENCE or np.median(one.cosines) >= min_cosine
+        ]
         return min(exact, key=lambda one: one.median_seconds)
 
     def tokens_of_batch(self, measured: Measured) -> int:
@@ -172,7 +180,7 @@ class Tuning:
             self.failed[form.title()] = f"cannot compute it ({type(error).__name__})"
             return
         same = None
-        if model_class not in (EMBEDDING, PRETRAINING):
+        if model_class in _WITH_LABELS and len(self._weights.config.labels) > 1:
             same = float(np.mean(rows.argmax(axis=1) == expected.argmax(axis=1)))
         measured = Measured(form, contents, model, _cosines(rows, expected), same)
         measured.seconds.append(_seconds_of(model, batches))
@@ -219,7 +227,7 @@ def _seconds_of(model: OnnxModel, batches: Sequence[Arrays]) -> float:
 
 
 def _rows(outputs: Sequence[Arrays]) -> np.ndarray:
-    """All numbers that a model says about each text, float32 [texts, numbers]."""
+    """All numbers that a model says about each text, float64 [texts, numbers]."""
     rows = []
     longest = max(_numbers_of(output).shape[1] for output in outputs)
     for output in outputs:
@@ -231,7 +239,9 @@ def _rows(outputs: Sequence[Arrays]) -> np.ndarray:
 def _numbers_of(output: Arrays) -> np.ndarray:
     """[B, numbers]: the vectors of a batch or its scores, side by side."""
     floats = [array for array in output.values() if array.dtype.kind == "f"]
-    return np.concatenate([array.reshape(len(array), -1) for array in floats], axis=1)
+    numbers = np.concatenate([array.reshape(len(array), -1) for array in floats], axis=1)
+    # The log probability of a position that cannot be an answer is -1e30: it would hide all others.
+    return np.where(numbers < _IMPOSSIBLE, 0, numbers).astype(np.float64)
 
 
 def _cosines(rows: np.ndarray, others: np.ndarray) -> np.ndarray:
