@@ -17,7 +17,7 @@
   UserError                        an error that the user can correct: a wrong file, flag or value
 
 The programs of `albert-tf` are functions, too, whose arguments are their flags: classify, tag, squad, race, embed,
-pretrain, distill, predict, search, score, convert, export, serve, split_sentences, train_sentencepiece,
+pretrain, distill, predict, search, score, convert, export, tune, serve, split_sentences, train_sentencepiece,
 create_pretraining_data and sample_corpus; training returns a `Run` with `results` and `predictor`.
 
 A name is loaded when it is first used, because TensorFlow takes seconds to load.
@@ -73,6 +73,7 @@ _CALLABLE_MODULES = (
     "score",
     "convert",
     "export",
+    "tune",
     "serve",
 )
 __all__ = [*_PUBLIC, *_FUNCTIONS, *_CALLABLE_MODULES]

@@ -552,6 +552,22 @@ def export(
     block_size: int = 32,
     web_engine: _Text = "",
 ) -> str: ...
+def tune(
+    model: _Text,
+    *,
+    spm_model_file: _Text = "",
+    vocab_file: _Text = "",
+    task_module: _Text = "",
+    num_hidden_layers: int | None = None,
+    do_lower_case: bool | None = None,
+    max_seq_length: int | None = None,
+    input_file: Any,
+    text_columns: _Text = "",
+    output_dir: _Text,
+    overwrite: bool = False,
+    min_cosine: float = 0.998,
+    seconds: float = 50.0,
+) -> str: ...
 def serve(
     model: _Text,
     port: int = 8501,

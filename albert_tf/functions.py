@@ -210,6 +210,7 @@ _DATA: dict[str, dict[str, Converter]] = {
     "fold": {"input_file": _texts},
     "predict": {"input_file": _rows_to_answer},
     "search": {"corpus": _texts_or_table},
+    "tune": {"input_file": _rows_to_answer},
     "split_sentences": {"input_file": _documents},
     "train_sentencepiece": {"input_file": _texts},
     "create_pretraining_data": {"input_file": _paragraphs},

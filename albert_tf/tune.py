@@ -14,10 +14,13 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from albert_tf import functions
 from albert_tf.core import files, flags
 from albert_tf.core.aligned_columns import aligned
+from albert_tf.core.callable_modules import make_callable
 from albert_tf.core.errors import UserError
 from albert_tf.core.locks import locked
+from albert_tf.core.program import Program
 from albert_tf.core.settings import setting
 from albert_tf.formats import layouts
 from albert_tf.formats.model_tokenizer import tokenizer_of
@@ -142,7 +145,14 @@ def _example_of(predictor: "Predictor", line: str, place: str) -> Any:
         raise UserError(f"{place}: {error}") from None
 
 
-run = flags.program(main, TuneSettings, description=__doc__, positional=("model",))
+program = Program(
+    main=main,
+    settings_classes=(TuneSettings,),
+    description=__doc__,
+    positional=("model",),
+)
+run = flags.in_shell(program)
+make_callable(__name__, lambda: functions.function_of("tune"))
 
 if __name__ == "__main__":
     run()

@@ -21,7 +21,16 @@ _FINE_TUNING = ("classify", "squad", "race", "tag", "embed")
 FAMILIES = {
     "Flags of training": ("pretrain", "distill", *_FINE_TUNING),
     "Flags of fine-tuning": _FINE_TUNING,
-    "Flags of a model": ("predict", "score", "search", "serve", "convert", "export", "fold"),
+    "Flags of a model": (
+        "predict",
+        "score",
+        "search",
+        "serve",
+        "convert",
+        "export",
+        "tune",
+        "fold",
+    ),
 }
 
 
