@@ -61,8 +61,9 @@ def main(settings: ConvertSettings) -> str:
     )
     if report.initialized:
         print(f"not written, as they have no trained values: {', '.join(report.initialized)}")
-    about = f"{model.count_params():,} parameters, with{'' if vocabulary else 'out'} vocabulary"
-    print(f"{type(model).__name__}, {about}, in {settings.output_dir}")
+    parameters = f"{model.count_params():,} parameters"
+    has_vocabulary = "with vocabulary" if vocabulary else "without vocabulary"
+    print(f"{type(model).__name__}, {parameters}, {has_vocabulary}, in {settings.output_dir}")
     return settings.output_dir
 
 

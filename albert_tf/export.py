@@ -21,7 +21,12 @@ from albert_tf.core.program import Program
 from albert_tf.core.settings import LARGEST_INT64, setting
 from albert_tf.formats import layouts
 from albert_tf.formats.model_tokenizer import tokenizer_of
-from albert_tf.serving.exports import EXPORTS, quantizations
+from albert_tf.serving.exports import (
+    EXPORTS,
+    help_of_format,
+    help_of_quantization,
+    quantizations,
+)
 from albert_tf.serving.exports.form import BLOCK_SIZE, INT4, Form, Order
 from albert_tf.serving.settings import ModelUseSettings
 
@@ -37,8 +42,7 @@ class ExportSettings(ModelUseSettings):
     output_file: str = setting("", "The file to write, instead of --output_dir; for a page (web).")
     format: str = setting(
         "saved_model",
-        "A SavedModel that takes strings; a TFLite or ONNX file that takes ids; a page that works alone (web); or a"
-        " folder for the JavaScript library @huggingface/transformers, with ONNX files in three sizes.",
+        help_of_format(),
         choices=tuple(EXPORTS),
     )
     version: int = setting(
@@ -52,9 +56,7 @@ class ExportSettings(ModelUseSettings):
     )
     quantization: str | None = setting(
         None,
-        "Weights of a TFLite or ONNX file (none by default), or of a page (int4): none is float32; int8 also rounds"
-        " activations to 8 bits before each product. Not for TFLite: int8_rows rounds those of each token separately,"
-        " int8_weights none; int4 has half a byte for each weight.",
+        help_of_quantization(),
         choices=quantizations(),
     )
     block_size: int = setting(

@@ -2,13 +2,19 @@
 
 import dataclasses
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from albert_tf.core.errors import UserError
 from albert_tf.core.locks import locks_output_dir
 from albert_tf.core.settings import setting
-from albert_tf.model.config import SHARING_STRATEGIES
+from albert_tf.model.config import SHARING_STRATEGIES, AlbertConfig
 from albert_tf.serving.settings import ModelSettings
 from albert_tf.tasks.settings import files_setting
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from albert_tf.text.tokenizer import Tokenizer
 
 _GROUPS = 3
 _LINES = 2000  # of --input_file, for the frequencies of tokens
@@ -61,47 +67,19 @@ class FoldSettings(ModelSettings):
 @locks_output_dir
 def main(settings: FoldSettings) -> None:
     """Reads a model, folds it, writes the result and prints what was kept."""
-    import numpy as np
-
     from albert_tf.core import files
     from albert_tf.formats import folding, pretrained  # TensorFlow
     from albert_tf.formats.model_tokenizer import tokenizer_of
     from albert_tf.serving.finished_model import recorded_settings
-    from albert_tf.user_files.table_files import read_texts
 
     if files.exists(f"{settings.output_dir}/config.json"):
         raise UserError(f"--output_dir={settings.output_dir}: contains a model already")
     settings.register_task()
     weights = pretrained.read_weights(settings.model, settings.num_hidden_layers)
-    teacher = weights.config
-    if teacher.inner_group_num > 1:
-        raise UserError(f"{settings.model}: has several blocks in a layer, and cannot be folded")
-    most = teacher.embedding_size
-    embedding_size = settings.embedding_size or min(128, most)
-    if embedding_size > most:
-        settings.refuse("embedding_size", f"is above the model's, {most}: folding makes it smaller")
-    num_layers = settings.num_folded_layers or teacher.num_hidden_layers
-    default_groups = min(_GROUPS, num_layers) if settings.share_parameters == "all" else 1
-    config = teacher.replace(
-        embedding_size=embedding_size,
-        num_hidden_layers=num_layers,
-        num_hidden_groups=settings.num_hidden_groups or default_groups,
-        share_parameters=settings.share_parameters,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-    )
+    config = _folded_config(settings, weights.config)
     vocabulary = settings.vocabulary_file or weights.vocabulary
     tokenizer = tokenizer_of(weights, vocabulary) if vocabulary else None
-    frequencies = None
-    texts = list(_TEXTS)
-    if settings.input_file:
-        if not tokenizer:
-            raise UserError(f"{settings.model}: has no vocabulary for --input_file")
-        lines = read_texts(settings.input_file, f"--input_file={settings.input_file}")
-        lines = lines[:: max(1, len(lines) // _LINES)]
-        texts = lines[:: max(1, len(lines) // _NUM_SHOWN)]
-        ids = np.concatenate(tokenizer.encode_batch(lines))
-        frequencies = np.bincount(ids, minlength=teacher.vocab_size).astype(float)
+    texts, frequencies = _texts_and_frequencies(settings, tokenizer, weights.config.vocab_size)
     folded, explained = folding.fold(
         weights, config, layers_from=settings.layers_from, frequencies=frequencies
     )
@@ -117,6 +95,48 @@ def main(settings: FoldSettings) -> None:
     print(_table(weights, folded, explained))
     if tokenizer:
         print(_table_of_errors(layer_errors(weights, model, tokenizer, texts)))
+
+
+def _folded_config(settings: FoldSettings, teacher: AlbertConfig) -> AlbertConfig:
+    """The sizes of the result; a UserError if a model of the teacher's sizes cannot be folded into them."""
+    if teacher.inner_group_num > 1:
+        raise UserError(f"{settings.model}: has several blocks in a layer, and cannot be folded")
+    most = teacher.embedding_size
+    embedding_size = settings.embedding_size or min(128, most)
+    if embedding_size > most:
+        settings.refuse("embedding_size", f"is above the model's, {most}: folding makes it smaller")
+
+    num_layers = settings.num_folded_layers or teacher.num_hidden_layers
+    default_groups = min(_GROUPS, num_layers) if settings.share_parameters == "all" else 1
+    return teacher.replace(
+        embedding_size=embedding_size,
+        num_hidden_layers=num_layers,
+        num_hidden_groups=settings.num_hidden_groups or default_groups,
+        share_parameters=settings.share_parameters,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
+
+
+def _texts_and_frequencies(
+    settings: FoldSettings, tokenizer: "Tokenizer | None", vocab_size: int
+) -> tuple[Sequence[str], "np.ndarray | None"]:
+    """Texts for the errors of layers, and how often each token is in --input_file, [V]; None without that file."""
+    import numpy as np
+
+    from albert_tf.user_files.table_files import read_texts
+
+    if not settings.input_file:
+        return _TEXTS, None
+    if not tokenizer:
+        raise UserError(f"{settings.model}: has no vocabulary for --input_file")
+    all_lines = read_texts(settings.input_file, f"--input_file={settings.input_file}")
+    # Evenly spread over the file: 9,000 lines -> each fourth -> 2,250, and each 140th of them -> 17 texts.
+    lines = all_lines[:: max(1, len(all_lines) // _LINES)]
+    texts = lines[:: max(1, len(lines) // _NUM_SHOWN)]
+    ids = np.concatenate(tokenizer.encode_batch(lines))
+    frequencies = np.bincount(ids, minlength=vocab_size).astype(float)
+    return texts, frequencies
 
 
 def _table(weights, folded, explained: float) -> str:

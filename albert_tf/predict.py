@@ -290,7 +290,7 @@ def answers(
         for item, answer in zip(items, answers_to_items, strict=True):
             given = item if isinstance(item, Mapping) else {}
             repeated = {key: given[key] for key in given if key not in predictor.text_keys}
-            names = answer_tables.beside(answer, repeated)
+            names = answer_tables.free_columns(answer, repeated)
             yield {**repeated, **{names[name]: answer[name] for name in answer}}
         if line_error:
             raise line_error

@@ -16,7 +16,8 @@ class Browser:
     """One page, which types and reads as a person does."""
 
     def __init__(self, writer, reader):
-        self._writer, self._reader = writer, reader
+        self._writer = writer
+        self._reader = reader
         self._ids = itertools.count(1)
         self._session: dict[str, str] = {}
         target = self.send("Target.createTarget", url="about:blank")["targetId"]

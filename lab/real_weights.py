@@ -99,7 +99,8 @@ def in_saved_model(path: str) -> Embed:
     function = tf.saved_model.load(path).signatures["embed"]
 
     def embed(texts):
-        order, found = sorted(range(len(texts)), key=lambda row: len(texts[row])), {}
+        order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
+        found = {}
         for start in range(0, len(order), 32):
             rows = order[start : start + 32]
             vectors = function(texts=tf.constant([texts[row] for row in rows]))["embedding"]
@@ -119,7 +120,8 @@ def in_tflite(contents: dict[int, bytes], tokenizer) -> Embed:
         ids = [tokenizer.cls_id, *ids[: max(runs) - 2], tokenizer.sep_id]
         length = min(length for length in runs if length >= len(ids))
         row = np.zeros([2, 1, length], np.int32)
-        row[0, 0, : len(ids)], row[1, 0, : len(ids)] = ids, 1
+        row[0, 0, : len(ids)] = ids
+        row[1, 0, : len(ids)] = 1
         features = {"input_ids": row[0], "input_mask": row[1], "segment_ids": 0 * row[0]}
         return runs[length](**features)["embedding"][0]
 
@@ -132,7 +134,9 @@ def main(settings: RealWeightsSettings) -> None:
     from albert_tf.export import export_model
 
     model = settings.model or str(fetched(pathlib.Path(settings.package_dir)))
-    data, found, sizes = read_data(settings.data_dir), {}, {}
+    data = read_data(settings.data_dir)
+    found = {}
+    sizes = {}
 
     def add(name: str, embed: Embed) -> None:
         found[name] = scores(embed, data)

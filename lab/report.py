@@ -135,7 +135,8 @@ def _add_speedups(experiment: Experiment, row: Row, by_row: Mapping[str, list[di
 def summary(scale: Scale, all_measured: Iterable[Measured]) -> str:
     """The scale; all claims with their verdicts; one line for each experiment."""
     words = (verdicts.AGREES, verdicts.DISAGREES, verdicts.TOO_SMALL, verdicts.NOT_RUN)
-    counts, claims = [], []
+    counts = []
+    claims = []
     for measured in all_measured:
         heading = _heading(measured.experiment, scale)
         anchor = re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
@@ -246,7 +247,8 @@ def chance_of(measured: Measured, column: Column) -> verdicts.Level | None:
     """The score of the most frequent answer in a column, with the standard error for its number of examples."""
     for result in measured.all_results() if column.chance else ():
         if chance := column.chance(result):
-            ((share,), (examples,)) = chance, column.examples(result)
+            (share,) = chance
+            (examples,) = column.examples(result)
             return verdicts.Level(share, math.sqrt(share * (100 - share) / examples))
     return None
 
@@ -291,7 +293,8 @@ def verdict_rows(measured: Measured) -> list[tuple[str, ...]]:
     """The claims with their verdicts: text, what is compared, verdict, difference, seeds needed to decide."""
     rows = []
     for claim in measured.experiment.claims:
-        verdict, name = judge(measured, claim), compared_by(measured, claim)
+        verdict = judge(measured, claim)
+        name = compared_by(measured, claim)
         metric = COLUMNS[name].title
         if claim.instead and claim.instead != name:
             metric += f", for the paper's {COLUMNS[claim.instead].title}"

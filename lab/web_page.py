@@ -119,7 +119,8 @@ def equal_tokens(page: Browser, model: str, number: int, folder: str, web_engine
     settings = {"format": "web", "web_engine": web_engine, "overwrite": True}
     export(ExportSettings(model=model, output_file=path, quantization="int8", **settings))
     _opened(page, path)
-    tokenizer, texts = Tokenizer.from_pretrained(model), made_up_texts(number)
+    tokenizer = Tokenizer.from_pretrained(model)
+    texts = made_up_texts(number)
     program = "texts => texts.map(text => predictor.tokenizer.encodeWithOffsets(text))"
     rows = page.value(f"({program})({json.dumps(texts)})")
     num_equal = 0

@@ -60,7 +60,9 @@ class Program:
     """A command line without its --output_dir, and how the files of two of its runs are compared."""
 
     def __init__(self, arguments, assert_same, *, eagerly=True):
-        self.arguments, self.assert_same, self._eagerly = arguments, assert_same, eagerly
+        self.arguments = arguments
+        self.assert_same = assert_same
+        self._eagerly = eagerly
 
     def run(self, folder: pathlib.Path, seconds: float | None = None) -> bool:
         """Runs it, and kills it after some seconds; returns whether it has ended by itself."""
@@ -157,9 +159,12 @@ def whole(programs, inputs):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["preparation", "pretraining", "fine-tuning"])
 def test_the_same_command_finishes_what_random_kills_interrupted(name, programs, whole, tmp_path):
-    program, (expected, seconds) = programs[name], whole(name)
+    program = programs[name]
+    expected, seconds = whole(name)
 
-    rng, kills, finished = random.Random(SEED), 0, 0
+    rng = random.Random(SEED)
+    kills = 0
+    finished = 0
     while kills < KILLS or not finished:
         folder = tmp_path / f"{finished}"
         limit = None if kills >= KILLS else rng.uniform(0.1, 0.9) * seconds

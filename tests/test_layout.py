@@ -177,7 +177,8 @@ WITHOUT_TENSORFLOW = [
 @pytest.mark.parametrize("module", WITHOUT_TENSORFLOW)
 def test_needs_no_tensorflow(module):
     """A wrong flag is refused before TensorFlow is loaded, and worker processes start in a moment."""
-    reached, new = set(), {module}
+    reached = set()
+    new = {module}
     while new:
         reached |= new
         name = new.pop()

@@ -159,7 +159,8 @@ def test_spans_are_the_runners(version, finished, task_files):
 def test_an_official_file_of_questions_is_a_table_of_them(
     articles_only, finished, task_files, tmp_path
 ):
-    run, source = finished("squad2.0"), task_files / "squad" / "questions.json"
+    run = finished("squad2.0")
+    source = task_files / "squad" / "questions.json"
     if articles_only:
         articles = json.loads(source.read_text())["data"]
         source = tmp_path / "articles.json"
@@ -302,7 +303,10 @@ def test_kinds_of_lines_may_be_mixed_and_padding_changes_nothing(tiny_pretrained
     ]
     mixed = answers_to(tiny_pretrained, lines)
     assert [sorted(answer) for answer in mixed] == [
-        *(["embedding"], ["masks", "text"], ["in_order"], ["embedding"])
+        ["embedding"],
+        ["masks", "text"],
+        ["in_order"],
+        ["embedding"],
     ]
     alone = [answers_to(tiny_pretrained, [line], batch_size=1)[0] for line in lines]
     assert len(mixed[0]["embedding"]) == TINY.hidden_size
@@ -512,7 +516,8 @@ def test_every_kind_of_model_answers_rows(task, finished, tmp_path):
 
 
 def test_only_the_keys_that_a_model_reads_are_converted_and_dropped(finished, tmp_path):
-    model, more = finished("tsv").folder, {"question": "q1", "options": "[none]", "id": 1}
+    model = finished("tsv").folder
+    more = {"question": "q1", "options": "[none]", "id": 1}
     (answer,) = answers_to(model, [{"text": "anna", **more}])
     assert {*answer} == {*more, "label", "probability", "probabilities"}
     source = write(tmp_path / "in.csv", [{"review": "anna", **more}])
@@ -578,7 +583,8 @@ def test_a_lost_mask_is_an_error_and_a_cut_text_a_remark(tiny_pretrained):
 
 
 def test_the_newest_predictions_are_in_one_place_with_the_rows_of_the_file(finished, tmp_path):
-    run, folder = finished("tsv"), shutil.copytree(finished("tsv").folder, tmp_path / "run")
+    run = finished("tsv")
+    folder = shutil.copytree(finished("tsv").folder, tmp_path / "run")
     flags = ["--do_train=false", "--do_eval=false", "--do_predict", f"--output_dir={folder}"]
     usual, other = folder / "predictions" / "predictions.tsv", tmp_path / "other.parquet"
     source = write(tmp_path / "new.csv", ROWS)
@@ -623,7 +629,7 @@ def test_columns_without_names_and_large_numbers_are_written(ending, tmp_path):
 
 def test_names_of_answers_never_replace_those_of_the_user():
     taken = ["label", "predicted_label"]
-    assert answer_tables.beside(["label", "score"], taken) == {
+    assert answer_tables.free_columns(["label", "score"], taken) == {
         "label": "predicted_predicted_label",
         "score": "score",
     }

@@ -20,7 +20,8 @@ PAGE = (ROOT / "docs" / "use_in_keras.md").read_text()
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """The names that the page's code leaves, the text that it prints, and the folder that it writes."""
-    folder, here = tmp_path_factory.mktemp("keras"), os.getcwd()
+    folder = tmp_path_factory.mktemp("keras")
+    here = os.getcwd()
     (folder / "models").symlink_to(ROOT / "models")
     (folder / "runs").mkdir()
     values: dict = {}

@@ -33,7 +33,8 @@ def tokenizer(tmp_path_factory) -> Tokenizer:
 @pytest.fixture(scope="module")
 def prepared(tokenizer, tmp_path_factory) -> pathlib.Path:
     """A folder with text, vocabulary, a table and records."""
-    folder, rng = tmp_path_factory.mktemp("chinese"), np.random.default_rng(5)
+    folder = tmp_path_factory.mktemp("chinese")
+    rng = np.random.default_rng(5)
     documents = ["\n".join(rng.choice(SENTENCES, 6)) for _ in range(30)]
     rows = [f"{rng.choice(SENTENCES)}\t{label}" for label in ["好", "坏"] * 12]
     sizes = {"max_position_embeddings": 48, "num_hidden_layers": 2}
@@ -83,7 +84,8 @@ def test_records_hold_the_tokens_of_the_vocabulary(prepared, tokenizer):
     metadata = json.loads((prepared / "records" / "metadata.json").read_text())
     assert metadata["vocab_size"] == tokenizer.vocab_size
     (path,) = (prepared / "records").glob("*.tfrecord")
-    starts, special = tokenizer.word_starts(), [tokenizer.cls_id, tokenizer.sep_id]
+    starts = tokenizer.word_starts()
+    special = [tokenizer.cls_id, tokenizer.sep_id]
     known = {id for sentence in SENTENCES for id in tokenizer.encode(sentence)} | {*special}
     names = ("input_ids", "token_boundary", "input_mask", "masked_lm_positions", "masked_lm_ids")
     for record in tf.data.TFRecordDataset(str(path)).take(20):

@@ -328,7 +328,8 @@ def test_a_folder_that_is_no_run(finished, task_files, pretraining, tiny_pretrai
     }.items():
         assert message in pretraining(f"--output_dir={folder}")
     assert (tmp_path / "other" / "thesis.txt").read_text() == "years of work"
-    run, path = finished("tsv"), tmp_path / "train.tsv"
+    run = finished("tsv")
+    path = tmp_path / "train.tsv"
     path.write_text((task_files / "tsv" / "train.tsv").read_text().replace("anna", "bert"))
     for flag, message in {
         "--learning_rate=0.02": "contains a run with learning_rate=0.01, not 0.02",

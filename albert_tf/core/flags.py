@@ -146,9 +146,11 @@ def help_text(
     Args:
       without: names of flags that are left out; a group without flags is left out, too.
     """
-    paragraphs = description.strip().split("\n\n")
-    shown = (text if text[:1] == " " else textwrap.fill(text, _WIDTH) for text in paragraphs)
-    lines = ["\n\n".join(shown)]
+    paragraphs = []
+    for text in description.strip().split("\n\n"):
+        is_example = text.startswith(" ")  # lines of a shell, which stay as they are
+        paragraphs.append(text if is_example else textwrap.fill(text, _WIDTH))
+    lines = ["\n\n".join(paragraphs)]
     for cls in reversed(settings_classes):
         fields = [field for field in flag_fields(cls) if field.name not in without]
         if fields:
@@ -164,7 +166,9 @@ def help_of_flag(field: dataclasses.Field) -> list[str]:
     declared = field.metadata
     default = field.default
     choices = [*filter(None, declared["choices"])]
-    values = "|".join(choices) or {str: "TEXT"}.get(kind, "NUMBER")
+    values = "|".join(choices)
+    if not values:
+        values = "TEXT" if kind is str else "NUMBER"
     name = f"--[no]{field.name}" if kind is bool else f"--{field.name}={values}"
     shown = str(default).lower() if kind is bool else default
     note = "required" if declared["required"] else f"default: {shown}"

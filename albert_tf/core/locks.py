@@ -60,8 +60,10 @@ def holding(path: str, in_use: str, *, wait: bool = False) -> Iterator[None]:
         return
     folder = os.path.dirname(path)
     new_folders = _missing_folders(folder)
+    # Between opening a file and locking it, its holder may end and remove it. Such a lock holds nobody back, so it is
+    # released, and the loop locks a new file.
     while not os.path.exists(path) or not lock.is_locked:
-        lock.release()  # of a file that its holder has just removed
+        lock.release()
         os.makedirs(folder, exist_ok=True)
         try:
             lock.acquire(timeout=-1 if wait else 0)

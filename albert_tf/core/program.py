@@ -94,8 +94,9 @@ def check_paths(settings: Settings) -> None:
         paths = getattr(settings, field.name)
         for path in [paths] if os.path.exists(paths) else files.split_list(paths):
             matches = glob.iglob(path, recursive=True)
-            is_there = os.path.exists(path) or any(matches) or os.path.exists(path + ".index")
-            if not (is_there or "://" in path or path.startswith(files.HUB_PREFIX)):
+            is_here = os.path.exists(path) or any(matches) or os.path.exists(path + ".index")
+            is_remote = "://" in path or path.startswith(files.HUB_PREFIX)
+            if not is_here and not is_remote:
                 hint = declared(path) if callable(declared) else ""
                 reason = "no such file or folder" + (f"; {hint}" if hint else "")
                 settings.refuse(field.name, f"={path}: {reason}")

@@ -34,21 +34,21 @@ def of_sizes(sizes: Any, settings: Any) -> Description:
 
 
 def of_model(
-    sizes: Mapping[str, Any], own: Any, tokenizer_settings: Mapping[str, Any] | None = None
+    sizes: Mapping[str, Any], our_section: Any, tokenizer_settings: Mapping[str, Any] | None = None
 ) -> Description:
     """The description of a finished model.
 
     Args:
       sizes: the model's configuration.
-      own: what this project wrote beside it: its `task` is the settings of the task, and it may say how text is
+      our_section: what this project wrote beside it: its `task` is the settings of the task, and it may say how text is
         cleaned; a value of any type, mostly None for models of others.
       tokenizer_settings: the tokenizer's file, which also says how text is cleaned; it takes precedence.
     """
-    if not isinstance(own, dict):
-        own = {}
-    about_text = {**own, **(tokenizer_settings or {})}
+    if not isinstance(our_section, dict):
+        our_section = {}
+    about_text = {**our_section, **(tokenizer_settings or {})}
     cleaning = {name: about_text[name] for name in _OF_TEXT if name in about_text}
-    task = own.get("task")
+    task = our_section.get("task")
     if not isinstance(task, dict):
         task = {}
     return of_sizes(sizes, {**cleaning, **task})

@@ -246,27 +246,14 @@ class AlbertConfig(Settings):
             expected = f"an object under {OWN_SECTION}"
             raise UserError(f"{source}: expected {expected}, got {shortened(section)}")
         of_section = {name: section[name] for name in _IN_OWN_SECTION if name in section}
-        renamed = {
-            theirs: ours
-            for theirs, ours in OF_TRANSFORMERS.items()
-            if is_of_transformers or OWN_SECTION in values or theirs not in ACTIVATIONS
-        }
-        known = {field.name for field in dataclasses.fields(cls)} - {"foreign"}
-        own: dict[str, Any] = {}
-        foreign: dict[str, Any] = {}
-        for key, value in {**values, **of_section}.items():
-            if key in known:
-                own[key] = renamed.get(str(value), value) if key == "hidden_act" else value
-            elif key == "id2label" and isinstance(value, dict):
-                # A file has strings as keys; transformers' own `to_dict` has integers.
-                foreign[key] = {str(number): name for number, name in value.items()}
-            elif key != OWN_SECTION:
-                if meant := _misspelt(str(key), known):
-                    raise UserError(f"{source}: unknown key {shortened(key)}; is it {meant}?")
-                foreign[key] = value
+        field_names = {field.name for field in dataclasses.fields(cls)} - {"foreign"}
+        fields, foreign = _fields_and_foreign({**values, **of_section}, field_names, source)
+        if "hidden_act" in fields:
+            is_theirs = is_of_transformers or OWN_SECTION in values
+            fields["hidden_act"] = _activation(fields["hidden_act"], is_of_transformers=is_theirs)
         try:
             _check_foreign(foreign)
-            return cls(**own, foreign=foreign)
+            return cls(**fields, foreign=foreign)
         # OverflowError: an integer too large for a float.
         except (UserError, OverflowError) as error:
             reason = str(error)  # the reason may contain a value of any length
@@ -286,6 +273,33 @@ class AlbertConfig(Settings):
     def to_json_string(self) -> str:
         """The configuration as indented JSON, readable by `from_json_file`."""
         return json.dumps(self.to_dict(), indent=2) + "\n"
+
+
+def _fields_and_foreign(
+    values: Mapping[str, Any], field_names: Collection[str], source: str
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The values of a dictionary that are fields of a configuration, and those that are only kept."""
+    fields: dict[str, Any] = {}
+    foreign: dict[str, Any] = {}
+    for key, value in values.items():
+        if key in field_names:
+            fields[key] = value
+        elif key == "id2label" and isinstance(value, dict):
+            # A file has strings as keys; transformers' own `to_dict` has integers.
+            foreign[key] = {str(number): name for number, name in value.items()}
+        elif key != OWN_SECTION:
+            if meant := _misspelt(str(key), field_names):
+                raise UserError(f"{source}: unknown key {shortened(key)}; is it {meant}?")
+            foreign[key] = value
+    return fields, foreign
+
+
+def _activation(value: Any, *, is_of_transformers: bool) -> Any:
+    """The name of an activation here; a name that both have ("gelu") means theirs only in a file of transformers."""
+    name = str(value)
+    if name in OF_TRANSFORMERS and (is_of_transformers or name not in ACTIVATIONS):
+        return OF_TRANSFORMERS[name]
+    return value
 
 
 def _misspelt(key: str, fields: Collection[str]) -> str:
@@ -310,11 +324,17 @@ def _is_sentence_embedding(value: Any) -> bool:
         return False
     how = {**SENTENCE_EMBEDDING, **value}
     modules = how["modules"]
-    is_known = is_pooling(how["pooling"]) and how["similarity"] in SIMILARITIES
-    is_known &= how["projection_activation"] in VECTOR_ACTIVATIONS
-    is_known &= isinstance(modules, list | tuple) and all(map(is_module, modules))
     size = how["projection_size"]
-    return is_known and type(size) is int and size >= 0 and type(how["normalize"]) is bool
+    return (
+        is_pooling(how["pooling"])
+        and how["similarity"] in SIMILARITIES
+        and how["projection_activation"] in VECTOR_ACTIVATIONS
+        and isinstance(modules, list | tuple)
+        and all(map(is_module, modules))
+        and type(size) is int
+        and size >= 0
+        and type(how["normalize"]) is bool
+    )
 
 
 # The kept keys that have a meaning here: a check, and what is expected. null is treated as absent.

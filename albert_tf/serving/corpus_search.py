@@ -80,7 +80,7 @@ class Search(Predictor):
         """
         number = self._rerank_top if self._reranker else self._top_k
         kind = self._embedder.similarity_name
-        queries = prepared(self._embedder.vectors_of(examples), kind)
+        queries = prepared(self._embedder.vectors_of_texts(examples), kind)
         answers = []
         nearby = nearest(queries, self._vectors, number, kind)
         for query, numbers, scores in zip(examples, *nearby, strict=True):
@@ -138,7 +138,7 @@ def _kept(path: str, embedder: Embedder, texts: Sequence[str]) -> np.ndarray:
     shown = Progress("texts", len(texts), unit="texts", seconds_between_lines=5, file=sys.stderr)
     with shown as progress:
         for start in range(0, len(texts), _TEXTS_AT_A_TIME):
-            vectors = embedder.vectors_of(texts[start : start + _TEXTS_AT_A_TIME])
+            vectors = embedder.vectors_of_texts(texts[start : start + _TEXTS_AT_A_TIME])
             parts.append(prepared(vectors, embedder.similarity_name))
             progress.update(min(start + _TEXTS_AT_A_TIME, len(texts)))
     values = np.concatenate(parts)

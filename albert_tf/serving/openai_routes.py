@@ -54,7 +54,7 @@ class OpenAIRoutes:
         if encoding not in (None, "float", "base64"):
             raise ApiError(400, "encoding_format must be float or base64", param="encoding_format")
         inputs = self._inputs(predictor, body.get("input"))
-        answers = await self._batches.answers(predictor.embedded, inputs)
+        answers = await self._batches.answers(predictor.vectors_and_lengths, inputs)
         vectors = [vector for vector, _ in answers]
         self._check_dimensions(body, len(vectors[0]))
         data = []
@@ -93,7 +93,7 @@ class OpenAIRoutes:
         """A score of each text, float32 [texts], and the tokens that were read."""
         predictor = self._predictor
         if isinstance(predictor, Embedder):
-            answers = await self._batches.answers(predictor.embedded, [query, *texts])
+            answers = await self._batches.answers(predictor.vectors_and_lengths, [query, *texts])
             vectors = np.stack([vector for vector, _ in answers])
             scores = predictor.similarity_of_vectors(vectors[:1], vectors[1:])[0]
         elif isinstance(predictor, ClassificationPredictor):

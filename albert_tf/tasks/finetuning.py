@@ -12,17 +12,15 @@ import tensorflow as tf
 
 from albert_tf.core.settings import Settings
 from albert_tf.data.datasets import TableData
-from albert_tf.data.feature_table import FeatureTable, lengths_to_pad_to
 from albert_tf.data.reading import example_weights
 from albert_tf.formats import pretrained
 from albert_tf.formats.tokenizer_files import vocabulary_files
 from albert_tf.formats.weights import POOLER
-from albert_tf.model import device
 from albert_tf.model.heads import ModelWithHead
 from albert_tf.tasks.definition import DEFINED_IN, file_of
-from albert_tf.tasks.sequences import check_segments
 from albert_tf.tasks.settings import FineTuningConfig, FineTuningRunConfig, default_learning_rate
 from albert_tf.tasks.source import Source
+from albert_tf.tasks.split_data import lengths_of, may_pack, tables_of
 from albert_tf.tasks.start import Head, make_start
 from albert_tf.tasks.teacher import outputs_of_teacher, read_teacher, taught_cross_entropy
 from albert_tf.text.settings import TextSettings
@@ -39,7 +37,6 @@ _ENTRIES_OF_HEAD = (
     "problem_type",
     "sentence_embedding",
 )
-_BATCHES_FOR_LENGTHS = 1000
 
 
 class FineTuningTask(Task):
@@ -79,16 +76,12 @@ class FineTuningTask(Task):
         if run.do_train:
             self.teacher = read_teacher(config, head, self.labels, self.tokenizer)
 
-        self.tables: dict[str, FeatureTable] = {}
-        for split, items in self.items.items():
-            self.tables[split] = self.source.features(split, items, self.tokenizer)
-        for table in self.tables.values():
-            check_segments(table, self.model_config.type_vocab_size)
+        self.tables = tables_of(self.source, self.tokenizer, self.model_config.type_vocab_size)
         data = {}
         for split, table in self.tables.items():
-            is_packed = split == "train" and self.packs and _may_pack(run)
+            is_packed = split == "train" and self.packs and may_pack(run)
+            lengths = lengths_of(split, table, config, run, is_packed)
             names = self.source.names(split)
-            lengths = _lengths_of(split, table, config, run, is_packed)
             data[split] = TableData(table, names, lengths, packed=is_packed)
         self.train_data = data.get("train")
         self.eval_data = data.get("eval")
@@ -227,31 +220,6 @@ def raw_file(predictions: Predictions, split: str) -> Files:
     arrays: dict[str, Any] = dict(predictions)
     np.savez_compressed(file, **arrays)
     return {f"predictions/{split}.npz": file.getvalue()}
-
-
-def _may_pack(run: FineTuningRunConfig) -> bool:
-    """Whether several examples may share a row.
-
-    Elsewhere than on a CPU, a step is compiled for each shape. Micro-batches would tear rows and labels apart.
-    """
-    return device.target_device() == "CPU" and run.gradient_accumulation_steps == 1
-
-
-def _lengths_of(
-    split: str,
-    table: FeatureTable,
-    config: FineTuningConfig,
-    run: FineTuningRunConfig,
-    is_packed: bool,
-) -> Sequence[int]:
-    """The lengths to which the batches of a split are padded."""
-    lengths = table.lengths
-    if split == "train" and not is_packed:
-        # Random batches are as long as their longest texts: [1000, B] -> [1000].
-        shape = (_BATCHES_FOR_LENGTHS, run.train_batch_size)
-        lengths = np.random.default_rng(0).choice(lengths, shape).max(axis=1)
-    number = 1 if device.target_device() == "TPU" else 4
-    return lengths_to_pad_to(lengths, config.max_seq_length, number)
 
 
 def _facts_about_data(task: FineTuningTask) -> dict[str, Any]:

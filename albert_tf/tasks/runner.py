@@ -19,11 +19,11 @@ from albert_tf.tasks.definition import TaskDefinition
 from albert_tf.tasks.settings import (
     FineTuningOptimizerConfig,
     FineTuningRunConfig,
-    as_flag,
     check_fixed,
     check_length,
-    holds_run,
-    model_of,
+    contains_run,
+    path_of_used_model,
+    written_as_flag,
 )
 
 
@@ -60,7 +60,7 @@ def defaults(
     _check_intent(values, given)
     implied = _implied(definition, values, given)
     values = {**values, **implied}
-    path = model_of(values)
+    path = path_of_used_model(values)
     is_needed = not values["do_train"] or bool(definition.of_initial_model)
     if is_needed and path.startswith(HUB_PREFIX):
         path = hub_names.fetched(path)
@@ -115,7 +115,7 @@ def _of_model(
 
     changed = [name for name in trained if name not in given and trained[name] != values[name]]
     if changed:
-        shown = " ".join(as_flag(name, trained[name]) for name in changed)
+        shown = " ".join(written_as_flag(name, trained[name]) for name in changed)
         print(f"as {path} was trained: {shown}", flush=True)
     return trained
 
@@ -127,7 +127,7 @@ def _of_data(
     assert definition.of_data
     settings = dict(definition.of_data(values, given))
     for name, value in settings.items():
-        print(f"as the data says: {as_flag(name, value)}", flush=True)
+        print(f"as the data says: {written_as_flag(name, value)}", flush=True)
     return settings
 
 
@@ -140,9 +140,9 @@ def _check_intent(values: Mapping[str, Any], given: Set[str]) -> None:
         return
     if values["init_checkpoint"]:
         return
-    if not holds_run(folder):
+    if not contains_run(folder):
         above = os.path.dirname(folder.rstrip("/"))
-        hint = f"; --output_dir={above} does" if holds_run(above) else ""
+        hint = f"; --output_dir={above} does" if contains_run(above) else ""
         advice = f"{hint}; --init_checkpoint names a finished model"
         raise UserError(f"--output_dir={folder}: holds no run, whose model could be used{advice}")
     if forgot:

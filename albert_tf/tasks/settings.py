@@ -236,21 +236,21 @@ class FineTuningOptimizerConfig(OptimizerConfig):
             super()._check_warmup()
 
 
-def holds_run(folder: str) -> bool:
+def contains_run(folder: str) -> bool:
     """Whether a folder contains a run with checkpoints, judged from the local disk only."""
     with contextlib.suppress(OSError):
         return files.is_folder(os.path.join(folder, "checkpoints"))
     return False
 
 
-def model_of(values: Mapping[str, Any]) -> str:
+def path_of_used_model(values: Mapping[str, Any]) -> str:
     """Path of the model that a fine-tuning program with these values of all flags uses; "" for random weights.
 
     Without training, it is the run in --output_dir if there is one; otherwise the initial checkpoint.
     """
     given = values["init_checkpoint"]
     folder = values["output_dir"]
-    if values["do_train"] or not holds_run(folder):
+    if values["do_train"] or not contains_run(folder):
         return given
     recorded = files.read_json(os.path.join(folder, "config.json")).get("run", {})
     started = recorded.get("init_checkpoint", "")
@@ -266,7 +266,7 @@ def check_fixed(given: Mapping[str, Any], trained: Mapping[str, Any], source: st
     """Checks settings against those with which a model was trained, if these are known."""
     for name, value in given.items():
         if name in trained and value != trained[name]:
-            own, other = as_flag(name, trained[name]), as_flag(name, value)
+            own, other = written_as_flag(name, trained[name]), written_as_flag(name, value)
             raise UserError(f"{other} contradicts {source}, which was trained with {own}; use that")
 
 
@@ -277,7 +277,7 @@ def check_length(max_seq_length: int, max_position_embeddings: int) -> None:
         raise UserError(f"--max_seq_length ({max_seq_length}) {reason}")
 
 
-def as_flag(name: str, value: Any) -> str:
+def written_as_flag(name: str, value: Any) -> str:
     """A setting as it is written on a command line."""
     return f"--{name}={str(value).lower() if isinstance(value, bool) else value}"
 
@@ -319,7 +319,7 @@ class FineTuningConfig(ModelChoice, TextSettings):
         """Checks that the flags ask for some work and name a model."""
         run = others[FineTuningRunConfig]
         self.check_files(run)
-        if run.do_train or not holds_run(run.output_dir):
+        if run.do_train or not contains_run(run.output_dir):
             if not (self.model or self.albert_config_file or run.init_checkpoint):
                 reason = "is required: a pretrained model, such as hf:albert/albert-base-v2"
                 run.refuse("init_checkpoint", f"{reason} (or --model, a size with random weights)")

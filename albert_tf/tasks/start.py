@@ -17,7 +17,7 @@ from albert_tf.tasks.settings import (
     FineTuningRunConfig,
     check_fixed,
     check_length,
-    model_of,
+    path_of_used_model,
 )
 from albert_tf.tasks.source import Source
 from albert_tf.text.tokenizer import Tokenizer
@@ -103,7 +103,7 @@ def make_start(
     Raises:
       UserError: the model, its vocabulary or the data cannot be read, or they do not belong together.
     """
-    origin = model_of({**config.to_dict(), **run.to_dict()})
+    origin = path_of_used_model({**config.to_dict(), **run.to_dict()})
     weights = pretrained.read_weights(origin, config.num_hidden_layers) if origin else None
     vocabulary = _vocabulary_of(config, weights, origin)
     tokenizer = _read_tokenizer(config, weights, vocabulary)

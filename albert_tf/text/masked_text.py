@@ -20,7 +20,9 @@ def encode_masked(tokenizer: Tokenizer, text: str) -> list[int]:
     for part in parts_after_masks:
         encoded = tokenizer.encode(part)
         if encoded and not _BEGINS_WITH_SPACE.match(part):
-            within_word = tokenizer.id_within_word(encoded[0])
-            encoded[:1] = [within_word] if within_word >= 0 else []
+            first_id, *other_ids = encoded
+            within_word = tokenizer.id_within_word(first_id)
+            has_text = within_word >= 0  # a marker alone has none
+            encoded = [within_word, *other_ids] if has_text else other_ids
         ids += [tokenizer.mask_id, *encoded]
     return ids

@@ -48,8 +48,10 @@ class TokenizerRules:
         """The rules that `to_dict` wrote; anything else is an error that names `source`."""
         values = {} if values is None else values
         usual = dataclasses.asdict(cls())
-        known = isinstance(values, Mapping) and values.keys() <= usual.keys()
-        if not known or any(type(value) is not type(usual[name]) for name, value in values.items()):
+        has_known_names = isinstance(values, Mapping) and values.keys() <= usual.keys()
+        if not has_known_names or any(
+            type(value) is not type(usual[name]) for name, value in values.items()
+        ):
             expected = f"rules with some of {', '.join(usual)}"
             raise UserError(f"{source}: expected {expected}, got {shortened(values)}")
         rules = cls(**values)

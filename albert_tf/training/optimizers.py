@@ -161,18 +161,24 @@ class AdamW(tf_keras.optimizers.Optimizer):
     def update_step(self, gradient, variable):
         """Updates one variable and its moments."""
         index = self._index_dict[self._var_key(variable)]
-        m = self._first_moments[index]
-        v = self._second_moments[index]
+        first_moment = self._first_moments[index]
+        second_moment = self._second_moments[index]
         decayed = self._decayed[index]
         compute = functools.partial(_moments_and_update, self.config)
         if variable.shape.num_elements() >= _KERNEL_ELEMENTS:
             compute = _moments_and_update_kernel(self.config)
-        tensors = [tf.convert_to_tensor(tensor) for tensor in (gradient, m, v, variable)]
         step = tf.cast(self.iterations + 1, tf.float32)
-        new_m, new_v, update = compute(*tensors, step, decayed)
+        new_first, new_second, update = compute(
+            tf.convert_to_tensor(gradient),
+            tf.convert_to_tensor(first_moment),
+            tf.convert_to_tensor(second_moment),
+            tf.convert_to_tensor(variable),
+            step,
+            decayed,
+        )
 
-        m.assign(new_m)
-        v.assign(new_v)
+        first_moment.assign(new_first)
+        second_moment.assign(new_second)
         rate = self._factors[index] * tf.cast(self.learning_rate, tf.float32)
         variable.assign_sub(rate * self._trust_ratio(variable, update, decayed) * update)
 
@@ -182,7 +188,7 @@ class AdamW(tf_keras.optimizers.Optimizer):
 
 
 def _moments_and_update(config, gradient, m, v, variable, step, decayed: bool):
-    """The new moments, and the update of a variable before learning rate and trust ratio."""
+    """The new moments (m and v in the paper), and the update of a variable before learning rate and trust ratio."""
     m = BETA_1 * m + (1.0 - BETA_1) * gradient
     v = config.beta_2 * v + (1.0 - config.beta_2) * tf.square(gradient)
     m_hat = m

@@ -1,5 +1,6 @@
 """The reports of a run: the first lines of its output, results.json, and rows of the model card."""
 
+import math
 import time
 from collections.abc import Mapping
 
@@ -17,7 +18,6 @@ def shown(value: float | None) -> str:
 def describe(state: RunState) -> str:
     """The model, devices, batches and schedule of a run, in a few lines."""
     config = state.run_config
-    optimizer = state.optimizer_config
     model = state.task.model_config
     devices = state.strategy.num_replicas_in_sync
     groups = model.num_hidden_groups
@@ -31,25 +31,7 @@ def describe(state: RunState) -> str:
         "folder": config.output_dir,
     }
     if state.task.train_data and config.do_train:
-        data = state.task.train_data
-        examples = data.num_examples
-        rows = data.records_in(config.train_batch_size)
-        size = -(-rows // (devices * config.gradient_accumulation_steps))
-        packed = f" in {rows} rows" if data.examples_in(1) != 1 else ""
-        parts = f"{devices} device(s) x {config.gradient_accumulation_steps} accumulated x {size}"
-        lines["batch"] = f"{config.train_batch_size}{packed} = {parts}; {examples:,} examples"
-        if not config.train_minutes:
-            epochs = optimizer.num_train_steps * config.train_batch_size / examples
-            lines["batch"] += f", {epochs:.1f} epochs"
-        lines["schedule"] = f"{optimizer.optimizer}, {state.schedule.in_words()}"
-        if optimizer.learning_rate_factors:
-            factors = factors_by_name(optimizer, state.model.named_variables())
-            variables = state.model.named_variables().items()
-            sizes = [v.shape.num_elements() for name, v in variables if factors[name]]
-            trained = f"{sum(sizes):,} parameters are trained"
-            lines["factors"] = f"{optimizer.learning_rate_factors}; {trained}"
-        if config.do_eval and not state.task.eval_data:
-            lines["NOTE"] = "nothing is evaluated: there is no evaluation data (--eval_file)"
+        lines |= _lines_about_training(state)
     if state.first_step and config.do_train:
         is_done = state.first_step >= state.last_step
         note = ", the last one: nothing is left to train" if is_done else ""
@@ -60,6 +42,41 @@ def describe(state: RunState) -> str:
         f"{name} {shown(value)}" for name, value in state.majority.items()
     )
     return "\n".join(f"{name:<10}{text}" for name, text in lines.items() if text)
+
+
+def _lines_about_training(state: RunState) -> dict[str, str]:
+    """The batches, the schedule and what is trained, by the titles of their lines."""
+    config = state.run_config
+    optimizer = state.optimizer_config
+    data = state.task.train_data
+    assert data
+    examples = data.num_examples
+
+    # Of 64 rows on 2 devices, each accumulates 4 times: 8 rows at once.
+    devices = state.strategy.num_replicas_in_sync
+    accumulated = config.gradient_accumulation_steps
+    rows = data.records_in(config.train_batch_size)
+    rows_at_once = math.ceil(rows / (devices * accumulated))
+    packed = f" in {rows} rows" if data.examples_in(1) != 1 else ""
+    parts = f"{devices} device(s) x {accumulated} accumulated x {rows_at_once}"
+    batch = f"{config.train_batch_size}{packed} = {parts}; {examples:,} examples"
+    if not config.train_minutes:
+        epochs = optimizer.num_train_steps * config.train_batch_size / examples
+        batch += f", {epochs:.1f} epochs"
+
+    lines = {
+        "batch": batch,
+        "schedule": f"{optimizer.optimizer}, {state.schedule.in_words()}",
+    }
+    if optimizer.learning_rate_factors:
+        factors = factors_by_name(optimizer, state.model.named_variables())
+        variables = state.model.named_variables().items()
+        sizes = [variable.shape.num_elements() for name, variable in variables if factors[name]]
+        trained = f"{sum(sizes):,} parameters are trained"
+        lines["factors"] = f"{optimizer.learning_rate_factors}; {trained}"
+    if config.do_eval and not state.task.eval_data:
+        lines["NOTE"] = "nothing is evaluated: there is no evaluation data (--eval_file)"
+    return lines
 
 
 def write_results(
@@ -86,7 +103,11 @@ def write_results(
     recorded = folder.read_json(RESULTS_FILE)
     data = recorded.pop("data", {})
     # A file keeps the name under which it was used first.
-    new = {s: d for s, d in folder.data.items() if data.get(s, {}).get("sha256") != d["sha256"]}
+    new = {
+        split: about
+        for split, about in folder.data.items()
+        if data.get(split, {}).get("sha256") != about["sha256"]
+    }
     if not trains:  # an evaluation does not replace the results of the training
         results |= {**recorded, **({"eval": evaluation} if evaluation else {})}
     elif not num_steps:  # the times of the process that trained are kept, and what it measured

@@ -24,7 +24,7 @@ def check_ending(path: str, source: str, endings: Sequence[str] = ENDINGS) -> No
         raise UserError(f"{source}: expected a name that ends with {', '.join(endings)}")
 
 
-def beside(names: Iterable[str], taken: Collection[str]) -> dict[str, str]:
+def free_columns(names: Iterable[str], taken: Collection[str]) -> dict[str, str]:
     """For names of an answer's values those of their columns: a prefix keeps them apart from the user's."""
     columns = {}
     for name in names:
@@ -59,7 +59,7 @@ def with_answers(frame: "pandas.DataFrame", answers: Sequence[Mapping]) -> "pand
     flat_answers = [_flat(answer) for answer in answers]
     cells = {
         column: [answer.get(name) for answer in flat_answers]
-        for name, column in beside(_names_of(flat_answers), list(user_table.columns)).items()
+        for name, column in free_columns(_names_of(flat_answers), list(user_table.columns)).items()
     }
     answer_columns = pandas.DataFrame(cells, index=user_table.index)
     return pandas.concat([user_table, answer_columns], axis=1)
@@ -107,7 +107,7 @@ def _flat(answer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _json_lines(user_table: "pandas.DataFrame", answers: Sequence[Mapping[str, Any]]) -> bytes:
-    columns = beside(_names_of(answers), list(user_table.columns))
+    columns = free_columns(_names_of(answers), list(user_table.columns))
     lines = []
     for row, answer in zip(user_table.to_dict("records"), answers, strict=True):
         row |= {columns[name]: value for name, value in answer.items()}

@@ -14,7 +14,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from albert_tf.core import compression, files
 from albert_tf.core.errors import UserError, first_line
@@ -244,21 +244,27 @@ def _parts(path: str, source: str) -> list[tuple[str, bytes]]:
         hint = f"; name one of {listed(names)} in it" if names else ""
         raise UserError(f"{source}: is a folder without {', '.join(ENDINGS)} files{hint}")
     # Tables of several formats or splits may hold the same rows, or others: nobody but the user knows.
-    splits = {match[0].lower() for match in map(_SPLITS.match, parts) if match}
-    for kinds, example in ((splits, "{}*"), ({*map(_ending, parts)}, "*{}")):
-        if len(kinds) > 1:
-            chosen = f"{path.rstrip('/')}/{example.format(sorted(kinds)[-1])}"
-            reason = f"holds {', '.join(sorted(kinds))}; name one, such as {chosen}"
-            raise UserError(f"{source}: {reason}")
+    splits = sorted({match[0].lower() for match in map(_SPLITS.match, parts) if match})
+    if len(splits) > 1:
+        _refuse_several(splits, f"{path.rstrip('/')}/{splits[-1]}*", source)
+    endings = sorted(set(map(_ending, parts)))
+    if len(endings) > 1:
+        _refuse_several(endings, f"{path.rstrip('/')}/*{endings[-1]}", source)
     paths = [os.path.join(path, name) for name in parts]
     return [(part, _content(part, source)) for part in paths]
+
+
+def _refuse_several(kinds: Sequence[str], example: str, source: str) -> NoReturn:
+    """Raises the error for a folder with files of several kinds."""
+    raise UserError(f"{source}: holds {', '.join(kinds)}; name one, such as {example}")
 
 
 def _places(frame: "pandas.DataFrame", lines: Sequence[int], part: str) -> list[str]:
     """Where each row is, for messages."""
     details = [[f"line {line}"] for line in lines] or [[] for _ in range(len(frame))]
-    if column := next((name for name in frame.columns if name.lower() in _IDS), None):
-        for details_of_row, value in zip(details, frame[column], strict=True):
+    columns_of_ids = [name for name in frame.columns if name.lower() in _IDS]
+    if columns_of_ids:
+        for details_of_row, value in zip(details, frame[columns_of_ids[0]], strict=True):
             if isinstance(value, str | int) and value != "":
                 details_of_row.append(f"id {str(value)[:80]}")
     start = f"{part} row" if part else "row"
@@ -315,7 +321,10 @@ def _read_text(
     lines: list[int] = []
     for line, row in numbered_rows:
         is_blank = not "".join(row).strip() and len(row) <= 1
-        if is_blank and len(names) != 1 and not (names and empty_rows):
+        # A blank line is a row, with an empty text, of a table of one column, or of any if the caller asks for it. It
+        # means nothing above the names of columns and in all other tables.
+        is_row = len(names) == 1 or (names and empty_rows)
+        if is_blank and not is_row:
             continue
         if not names:
             names = list(map(str.strip, row))

@@ -62,7 +62,8 @@ def _documents_of(path: str, wanted: int) -> Iterator[bytes]:
 
 def vocabulary(settings: BenchSettings) -> str:
     """A SentencePiece model; the corpus has too few words for the size of the released one."""
-    prefix, text = settings.work / "vocabulary", cut_text(settings, 2 if settings.quick else 5)
+    prefix = settings.work / "vocabulary"
+    text = cut_text(settings, 2 if settings.quick else 5)
     path = f"{prefix}.model"
     if not files.exists(path):
         flags = {"input_file": text, "output_prefix": prefix, "vocab_size": 8000}

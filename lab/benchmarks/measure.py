@@ -152,7 +152,8 @@ def in_process(name: str, settings: BenchSettings, limit_seconds: float) -> Valu
     arguments = [name, json.dumps(settings.to_dict()), str(answer)]
     command = [sys.executable, "-m", "lab.benchmarks.registry", *arguments]
     kept = {name: os.environ[name] for name in os.environ.keys() - {*_DROPPED_VARIABLES}}
-    start, before = time.monotonic(), _seconds_of_others()
+    start = time.monotonic()
+    before = _seconds_of_others()
     with open(log, "w") as file:
         options = {"env": kept | ENVIRONMENT, "stderr": subprocess.STDOUT}
         process = subprocess.Popen(command, stdout=file, start_new_session=True, **options)

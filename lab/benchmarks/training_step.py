@@ -65,7 +65,9 @@ def measure_step(
     from albert_tf.data.record_formats.record_writer import encode_examples
     from albert_tf.tasks.pretraining.task import PretrainingTask
 
-    config, examples, more = AlbertConfig.from_name(step.model), float(step.batch), {}
+    config = AlbertConfig.from_name(step.model)
+    examples = float(step.batch)
+    more = {}
     with tempfile.TemporaryDirectory() as folder:
         if step.packed:
             records = inputs.records(settings, step.length)

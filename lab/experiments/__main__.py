@@ -105,7 +105,8 @@ class ExperimentSettings(ResultSettings):
 
     def check_with(self, others: Mapping[type[Settings], Settings]) -> None:
         """Checks that the chosen experiments, rows and scale exist and fit each other; raises a `UserError`."""
-        scale, measures = declarations.read_scale(self.scale), tuple(_names(self.measures))
+        scale = declarations.read_scale(self.scale)
+        measures = tuple(_names(self.measures))
         for experiment in self.chosen():
             declarations.check_fits(experiment, scale, measures, self.chosen_rows(experiment))
 

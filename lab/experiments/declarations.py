@@ -380,7 +380,8 @@ def _check_scale(scale: Scale) -> None:
     }
     for place, (values, classes) in tables.items():
         _check_settings(values, classes, place)
-    steps, default = scale.speed.get("num_train_steps", 0), RunConfig.log_every_steps
+    steps = scale.speed.get("num_train_steps", 0)
+    default = RunConfig.log_every_steps
     interval = {"log_every_steps": default, **scale.training, **scale.speed}["log_every_steps"]
     if scale.speed and steps < 2 * interval:
         raise UserError(

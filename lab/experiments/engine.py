@@ -36,7 +36,10 @@ class Result:
     """
 
     def __init__(self, path: str, about: Mapping[str, Any], lock: str, command: str = ""):
-        self.path, self._about, self._lock, self._command = path, about, lock, command
+        self.path = path
+        self._about = about
+        self._lock = lock
+        self._command = command
         self.measures = self._read()["measures"]
 
     def _read(self) -> dict[str, Any]:

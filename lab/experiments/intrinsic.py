@@ -113,7 +113,8 @@ def own_head(outputs: Mapping[str, np.ndarray], task: str) -> dict[str, float]:
 def _outputs(model: AlbertForPreTraining, features: Mapping[str, tf.Tensor]) -> dict:
     """The outputs that the evaluation needs, for each example of a batch, [B, ...]."""
     outputs = model(features, training=False)
-    logits, ids = outputs["masked_lm_logits"], features["masked_lm_ids"]
+    logits = outputs["masked_lm_logits"]
+    ids = features["masked_lm_ids"]
     weights = features["masked_lm_weights"]
     hits = tf.cast(tf.argmax(logits, axis=-1, output_type=ids.dtype) == ids, tf.float32)
     log_losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=ids, logits=logits)
@@ -146,7 +147,8 @@ def run_over(forward, model, folder: str, max_examples: int) -> dict[str, np.nda
             f"{folder}: has {length} tokens an example, the model's max_position_embeddings is"
             f" {model.config.max_position_embeddings}; make the records shorter"
         )
-    outputs, number = [], 0
+    outputs = []
+    number = 0
     for features in first_batches(record_set, record_set.schema, BATCH):
         outputs.append({name: value.numpy() for name, value in forward(features).items()})
         number += len(next(iter(outputs[-1].values())))

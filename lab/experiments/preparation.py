@@ -129,7 +129,7 @@ class Workspace:
     def records(self, row: Row) -> str:
         """The folder of a row's training records."""
         training, _ = self.text(row.text)
-        return self._records(training, {**self.scale.data, **row.data}, row.text)
+        return self._made_records(training, {**self.scale.data, **row.data}, row.text)
 
     def probe(self, task: str) -> str:
         """The folder of records of held-out text for training the probe of a sentence task."""
@@ -141,9 +141,9 @@ class Workspace:
             "dupe_factor": 1,
             "record_format": "full",  # the evaluation reads single examples
         }
-        return self._records(held_out, {**self.scale.data, **of_probe}, "probe")
+        return self._made_records(held_out, {**self.scale.data, **of_probe}, "probe")
 
-    def _records(self, text: str, settings: Mapping[str, Any], name: str) -> str:
+    def _made_records(self, text: str, settings: Mapping[str, Any], name: str) -> str:
         values = {"input_file": text, "spm_model_file": self.vocabulary(), **settings}
         task = settings.get("sentence_task", "sop")
         folder = self.path("records", f"{name}-{task}-{key_of(values)}")

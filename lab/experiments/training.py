@@ -56,7 +56,10 @@ class Trained:
     """The pretraining of a row and seed, finished or not; `folder` has all runs of this model."""
 
     def __init__(self, workspace: Workspace, experiment: Experiment, row: Row, seed: int):
-        self.workspace, self.experiment, self.row, self.seed = workspace, experiment, row, seed
+        self.workspace = workspace
+        self.experiment = experiment
+        self.row = row
+        self.seed = seed
         self.model_config = workspace.scale.model_config(row)
         self.shallower: Trained | None = None
         if row.warm_start_from:
@@ -238,7 +241,8 @@ def fine_tune(trained: Trained, task: str) -> dict[str, Any] | None:
     data = task_data(trained.workspace, task)
     if not data:
         return None
-    initial, folder = initial_task(trained, task), task_folder(trained, task)
+    initial = initial_task(trained, task)
+    folder = task_folder(trained, task)
     path = os.path.join(folder, RESULTS_FILE)
     with locked(folder + ".lock"):
         if not os.path.exists(path):

@@ -84,7 +84,9 @@ TASKS = {
     "MRPC": Task(("accuracy", "f1"), (0, 3, 4)),
     "RTE": Task(("accuracy",), (3, 1, 2), _TWO_WAY),
     "WNUT": Task(
-        *(("f1", "precision", "recall"), (), ()),  # its labels are those of the file
+        ("f1", "precision", "recall"),
+        (),
+        (),  # its labels are those of the file
         folder="tagging",
         dev="dev.conll",
         program="run_tagger.py",
@@ -92,7 +94,9 @@ TASKS = {
     "QNLI": Task(("accuracy",), (3, 1, 2), _TWO_WAY, **_PART),
     "MNLI": Task(("accuracy",), (-1, 8, 9), _NLI, dev="dev_matched.tsv", **_PART),
     "SQuAD": Task(
-        *(("f1", "exact_match"), (), ()),
+        ("f1", "exact_match"),
+        (),
+        (),
         dev="dev.json",
         epochs=1.0,
         program="run_squad.py",
@@ -127,7 +131,8 @@ def data_of(name: str, settings: BothSettings) -> pathlib.Path:
 
 def command_here(name: str, seed: int, folder: pathlib.Path, settings: BothSettings) -> list[str]:
     """The command of this library; it evaluates once, at the end, as the other side does."""
-    task, data = TASKS[name], data_of(name, settings)
+    task = TASKS[name]
+    data = data_of(name, settings)
     values = {
         "init_checkpoint": settings.model,
         **task.flags,

@@ -54,10 +54,14 @@ def encoded(tokenizer, texts, labels, settings):
     examples = []
     for words, tags in zip(texts, labels, strict=True):
         row = tokenizer(words, is_split_into_words=True, truncation=True, max_length=LENGTH)
-        ids = row.word_ids()
-        is_first = [i is not None and (not k or ids[k - 1] != i) for k, i in enumerate(ids)]
-        own = [tags[i] if first else IGNORED for i, first in zip(ids, is_first, strict=True)]
-        examples.append({**row, "labels": own})
+        # The first token of a word has its tag: words None, 0, 0, 1, None -> tags of -, 0, -, 1, -.
+        labels_of_tokens = []
+        word_before = None
+        for word in row.word_ids():
+            is_first = word is not None and word != word_before
+            labels_of_tokens.append(tags[word] if is_first else IGNORED)
+            word_before = word
+        examples.append({**row, "labels": labels_of_tokens})
     return examples
 
 
@@ -95,9 +99,10 @@ def windows(tokenizer, questions, length, stride):
             starts = [i for i in inside if offsets[i][0] <= first < offsets[i][1]]
             end = first + len(texts[0])
             ends = [i for i in inside if offsets[i][0] < end <= offsets[i][1]]
-            found = (starts[0], ends[0]) if starts and ends else (0, 0)
+            is_inside = bool(starts and ends)  # otherwise the answer is [CLS], in another window
             features = {key: rows[key][k] for key in tokenizer.model_input_names}
-            features |= {"start_positions": found[0], "end_positions": found[1]}
+            features["start_positions"] = starts[0] if is_inside else 0
+            features["end_positions"] = ends[0] if is_inside else 0
             examples.append((features, number, inside, offsets))
     return examples
 

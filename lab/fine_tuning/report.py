@@ -122,7 +122,8 @@ def _of_equal_epochs(runs: Runs, name: str, model: str, sides: tuple[str, ...]) 
 
 def table_of_rates(runs: Runs) -> list[str]:
     """A row for each task that the folded model and its teacher learned with both rates."""
-    rows, rates = [], (1e-4, 3e-4)
+    rows = []
+    rates = (1e-4, 3e-4)
     for name, task in TASKS.items():
         groups = [
             _of(_of_equal_epochs(runs, name, model, _TRAINED), learning_rate=rate)

@@ -27,7 +27,13 @@ from lab import machine, real_weights
 EMBEDDING_SIZES, STRATEGIES = (64, 128, 256, 384), ("all", "attention", "ffn", "none")
 GROUPS = (2, 3, 6)
 DECIDING = (
-    *("128-all", "256-all", "384-all", "128-attention", "128-ffn", "128-none", "384-none"),
+    "128-all",
+    "256-all",
+    "384-all",
+    "128-attention",
+    "128-ffn",
+    "128-none",
+    "384-none",
     "128-all-3",
 )
 OPTIMIZERS = ("muon", "adamw")
@@ -153,7 +159,8 @@ class Program:
         from albert_tf.text.tokenizer import Tokenizer
         from lab.fold import in_torch
 
-        self._settings, self._weights = settings, pretrained.read_weights(settings.teacher)
+        self._settings = settings
+        self._weights = pretrained.read_weights(settings.teacher)
         self._tokenizer = Tokenizer.from_file(self._weights.vocabulary, **self._weights.cleaning)
         self._device = "cuda" if torch.cuda.is_available() else "cpu"
         self._device_name = torch.cuda.get_device_name() if self._device == "cuda" else "cpu"
@@ -211,7 +218,8 @@ class Program:
         """What is recorded of a size, which is trained and, if --output_dir is given, written."""
         from lab.fold import in_torch
 
-        settings, initial = self._settings, folded(self._weights, size)
+        settings = self._settings
+        initial = folded(self._weights, size)
         student = in_torch.Encoder(initial.config, initial.arrays, self._device, trained=True)
         steps = 10**6 if settings.train_minutes else settings.num_train_steps
         weights = {key: getattr(settings, key) for key in ("hidden_weight", "relation_weight")}
@@ -266,7 +274,8 @@ def _lines(path: pathlib.Path) -> list[str]:
 
 def main(settings: FoldedSettings) -> None:
     """Trains every size and seed that is not finished, and adds its numbers to the results."""
-    program, path = Program(settings), pathlib.Path(settings.results_file)
+    program = Program(settings)
+    path = pathlib.Path(settings.results_file)
     content: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"runs": []}
     if "teacher" not in content:
         content["teacher"] = program.scores()

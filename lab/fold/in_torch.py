@@ -21,7 +21,10 @@ from albert_tf.model.config import AlbertConfig
 from lab.fold.muon import Muon
 
 _VECTOR_WEIGHT = 2.0
-_BETAS, _EPSILON, _DECAY, _MOST_NORM = (0.9, 0.98), 1e-6, 0.01, 1.0
+_BETAS = (0.9, 0.98)
+_EPSILON = 1e-6
+_DECAY = 0.01
+_MOST_NORM = 1.0
 _NOT_DECAYED = re.compile("LayerNorm|bias")
 _KERNELS = re.compile("/group_.*kernel$")  # of the blocks
 _TABLES = "bert/embeddings/"
@@ -108,7 +111,9 @@ class Encoder:
         same = texts[:, None, :, None] == texts[:, None, None, :]
         mask = torch.zeros(same.shape, dtype=self.dtype, device=x.device)
         mask = mask.masked_fill_(~same, -torch.inf).expand(-1, config.num_attention_heads, -1, -1)
-        states, heads, layers = [x], [], {}
+        states = [x]
+        heads = []
+        layers = {}
         for number in range(config.num_hidden_layers):
             groups = config.attention_group_of_layer(number), config.ffn_group_of_layer(number)
             one, two = (f"bert/encoder/transformer/group_{g}/inner_group_0/" for g in groups)
@@ -174,8 +179,11 @@ class Distillation:
         hidden_weight: float = 0.5,
         relation_weight: float = 0.0,
     ):
-        self.student, self.teacher, self.text = student, teacher, text
-        self._hidden_weight, self._relation_weight = hidden_weight, relation_weight
+        self.student = student
+        self.teacher = teacher
+        self.text = text
+        self._hidden_weight = hidden_weight
+        self._relation_weight = relation_weight
         depths = student.config.num_hidden_layers, teacher.config.num_hidden_layers
         self._matched = matched_layers(*depths)
         self._numbers = torch.arange(1, int(text.texts.max()) + 1, device=text.ids.device)
@@ -280,7 +288,8 @@ class Distillation:
 def _relations(ours: list, theirs: list, texts: torch.Tensor) -> torch.Tensor:
     """The divergence of the products of queries, keys and values with themselves, a sum over tokens (MiniLMv2)."""
     other_text = texts[:, None, :, None] != texts[:, None, None, :]
-    is_token, total = (texts > 0).float(), 0.0
+    is_token = (texts > 0).float()
+    total = 0.0
     for pair in zip(ours, theirs, strict=True):
         products = [one @ one.transpose(-1, -2) for one in pair]
         scale = pair[0].shape[-1] ** -0.5

@@ -44,12 +44,14 @@ def claims(values: Values, digits: int, within: float) -> dict[str, verdicts.Ver
     pairs = {
         "E 128 is enough if all is shared (paper, Table 3)": (of("128-all"), of("384-all"), "near"),
         "sharing FFN costs more than sharing attention (Table 4)": (
-            *(of("128-attention"), of("128-ffn")),
+            of("128-attention"),
+            of("128-ffn"),
             "lower",
         ),
         "sharing costs less at E 128 than at E = D (Table 4)": (cost(384), cost(128), "lower"),
         "three groups beat a wider table, E 256, at equal parameters (new)": (
-            *(of("128-all-3"), of("256-all")),
+            of("128-all-3"),
+            of("256-all"),
             "lower",
         ),
     }

@@ -220,7 +220,8 @@ def main(settings: TextSettings) -> None:
     Raises:
       UserError: --data_dir contains no pages.
     """
-    folder, rng = pathlib.Path(settings.data_dir), random.Random(settings.seed)
+    folder = pathlib.Path(settings.data_dir)
+    rng = random.Random(settings.seed)
     pages = sorted(folder.glob("text/wikipedia*/wiki_*"))
     if not pages:
         raise UserError(f"{folder}: expected text/wikipedia*/wiki_*; change --data_dir")

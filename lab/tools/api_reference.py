@@ -153,7 +153,8 @@ def signature(name: str, function: Any) -> str:
     one_line = _plain(f"{name}{given.replace(parameters=named)}")
     if len(one_line) <= _LINE:
         return one_line
-    parts, kinds = [], [parameter.kind for parameter in named]
+    parts = []
+    kinds = [parameter.kind for parameter in named]
     for index, parameter in enumerate(named):
         if parameter.kind == parameter.KEYWORD_ONLY and parameter.kind not in kinds[:index]:
             parts.append("*")

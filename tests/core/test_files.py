@@ -56,7 +56,8 @@ def test_files_are_found_in_the_same_order_everywhere(tmp_path, scheme):
     for name in ("b/1", "b/.hidden/x", "a", "c", ".d", "b/a/2"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("x")
-    folder, below = f"{scheme}{tmp_path}", ["a", "c", "b/1", "b/a/2"]
+    folder = f"{scheme}{tmp_path}"
+    below = ["a", "c", "b/1", "b/a/2"]
     assert [path.removeprefix(f"{folder}/") for path in expand_paths(folder)] == below
     assert files.matching(f"{folder}/[ab]") == [f"{folder}/a", f"{folder}/b"]
     (tmp_path / "[ab]").write_text("x")

@@ -242,7 +242,8 @@ def test_a_middle_is_between_any_two_sentences():
 def test_b_is_from_another_document_with_nsp():
     first, second = [ONE, TWO, THREE], [FOUR, FOUR]
     docs = documents(first, second)
-    labels, num_pairs = [], collections.Counter()
+    labels = []
+    num_pairs = collections.Counter()
     for seed in range(1000):
         pairs = examples.plan_pairs(docs, pair_rule(sentence_task="nsp"), seed)
         a, b, label = segments(docs, pairs[0])

@@ -81,7 +81,8 @@ def test_workers_of_a_single_file_take_turns_in_one_stream(numbered):
 
 def test_evaluation_counts_every_example_once(numbered):
     for pipelines in (1, 2):
-        ids, weights = [], []
+        ids = []
+        weights = []
         for index in range(pipelines):
             context = tf.distribute.InputContext(pipelines, index, pipelines)
             for batch in reading.evaluation_dataset(numbered, ID_SCHEMA, 8, context):

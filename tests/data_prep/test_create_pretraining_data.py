@@ -99,7 +99,8 @@ def test_original_schema_and_structure(make, spm_model_file):
 
 def test_metadata_counts_what_the_records_hold(make, text_file, spm_model_file):
     folder = make(num_shards=3)
-    features, metadata = read(folder), metadata_of(folder)
+    features = read(folder)
+    metadata = metadata_of(folder)
     text = pathlib.Path(text_file).read_text()
     documents = [document.split("\n") for document in text.split("\n\n")]
     tokenizer = Tokenizer.from_file(spm_model_file)
@@ -241,7 +242,8 @@ def test_a_shard_may_be_empty(make):
 
 def interrupt_after(monkeypatch, num_calls):
     """Lets the making of records end after some calls, as with Ctrl C."""
-    encode, left = record_writer.encode_examples, [KeyboardInterrupt, *[None] * num_calls]
+    encode = record_writer.encode_examples
+    left = [KeyboardInterrupt, *[None] * num_calls]
 
     def interrupted(features, lengths):
         if error := left.pop():

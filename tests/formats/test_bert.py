@@ -103,7 +103,8 @@ def test_old_names_without_prefix_and_pooler_are_read(folder):
 
 def test_checkpoints_of_the_original_bert_are_read(folder, tmp_path):
     """Names are those of google-research/bert, modeling.py and run_pretraining.py."""
-    model, arrays = pretrained.load_pretrained(folder), {}
+    model = pretrained.load_pretrained(folder)
+    arrays = {}
     parts = {
         "attention_1/": "attention/",
         "ffn_1/intermediate/output/": "output/",

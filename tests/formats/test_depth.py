@@ -96,7 +96,8 @@ def test_warm_start_spreads_groups_by_depth(tmp_path):
     weights = depth.stretched(pretrained.read_weights(tmp_path), deep_config)
     deep = AlbertForPreTraining(deep_config, seed=6)
     pretrained.assign_weights(deep.named_variables(), weights)
-    ours, theirs = deep.named_variables(), shallow.named_variables()
+    ours = deep.named_variables()
+    theirs = shallow.named_variables()
     for group, source in enumerate((0, 0, 1, 1)):
         for part in ("attention_1/self/key/kernel", "ffn_1/intermediate/dense/kernel"):
             name = "bert/encoder/transformer/group_{}/inner_group_0/" + part

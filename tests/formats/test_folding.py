@@ -79,7 +79,8 @@ def test_frequent_tokens_are_kept_best(teacher):
     config = teacher.config.replace(embedding_size=8)
     weighted, _ = folding.fold(teacher, config, frequencies=frequencies)
     uniform, _ = folding.fold(teacher, config, frequencies=np.ones(500))
-    ids, places = np.arange(8), np.zeros(8, int)
+    ids = np.arange(8)
+    places = np.zeros(8, int)
     wanted = folding.first_inputs(teacher, ids, places)
     errors = [
         np.mean((folding.first_inputs(one, ids, places) - wanted) ** 2)

@@ -193,7 +193,8 @@ def test_a_head_is_not_lost_without_a_word(architectures, tmp_path):
 
 def write_safetensors(path, tensors) -> None:
     """Writes bfloat16 by hand: safetensors.numpy does not know it everywhere."""
-    header, data = {}, b""
+    header = {}
+    data = b""
     for name, array in tensors.items():
         end = len(data) + array.nbytes
         header[name] = {"dtype": "BF16", "shape": array.shape, "data_offsets": [len(data), end]}
@@ -295,7 +296,10 @@ def test_tokenizer_files_are_written_and_read(tmp_path, vocabulary):
 # Without special tokens, which transformers finds in text, and without digits that have two splits of the same score.
 PLAIN_LINES = [line for line in LINES if not set(line) & set("[0123456789")]
 PLAIN_LINES += [
-    *("서울의 날씨, 각힣", "ΟΔΟΣ ΣΑΣ. Σ Σα αΣ", "é e\u0301\u0302t", "我喜欢 unaffable 的 Café")
+    "서울의 날씨, 각힣",
+    "ΟΔΟΣ ΣΑΣ. Σ Σα αΣ",
+    "é e\u0301\u0302t",
+    "我喜欢 unaffable 的 Café",
 ]
 # Letters with marks of their own (wide, Vietnamese, half-width Japanese, Korean, Indic), and what the normalizer of
 # `tokenizer.json` made of them in tokenizers 0.23.3.

@@ -82,9 +82,11 @@ def test_the_real_library_has_the_same_vectors(folder_of, kind, tmp_path, tiny_p
 def test_a_cross_encoder_of_the_real_library_ranks_alike(tiny_pretrained, tmp_path):
     library = pytest.importorskip("sentence_transformers")
     config = load_pretrained(tiny_pretrained).config.with_labels(["score"], "tsv")
-    model, spm = AlbertForSequenceClassification(config, seed=3), tiny_pretrained / "spiece.model"
+    model = AlbertForSequenceClassification(config, seed=3)
+    spm = tiny_pretrained / "spiece.model"
     save_pretrained(noisy(model), tmp_path / "ours", spm_model_file=spm)
-    query, texts = "who saw anna ?", ["anna saw a dog .", "a red house", "bert"]
+    query = "who saw anna ?"
+    texts = ["anna saw a dog .", "a red house", "bert"]
     ours = load_predictor(tmp_path / "ours")
     theirs = library.CrossEncoder(str(tmp_path / "ours"), device="cpu")
     for number, (one, other) in enumerate(

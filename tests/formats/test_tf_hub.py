@@ -56,7 +56,8 @@ def assert_has_variables_of(folder, model):
 @pytest.mark.parametrize("lower", [True, False])
 def test_a_tf1_module_has_the_values_of_its_model(tmp_path, lower):
     config = TINY.replace(num_hidden_layers=6, num_hidden_groups=3, hidden_act="relu")
-    model, folder = AlbertForPreTraining(config, seed=4), tmp_path / "module"
+    model = AlbertForPreTraining(config, seed=4)
+    folder = tmp_path / "module"
     write_module(folder, model, lower=lower)
     (folder / "assets" / "albert_config.json").write_text(config.to_json_string())
     weights = pretrained.read_weights(folder)

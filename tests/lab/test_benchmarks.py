@@ -22,7 +22,8 @@ def test_the_step_that_is_timed_is_the_one_of_training(records_file, config_file
     config = RunConfig(output_dir=str(tmp_path / "unused"), **common)
     trainer = training_step.make_trainer(
         lambda: PretrainingTask(PretrainingConfig(**paths), config),
-        *(config, OptimizerConfig(**settings)),
+        config,
+        OptimizerConfig(**settings),
     )
     for _ in range(2):
         trainer.train(tf.constant(1))

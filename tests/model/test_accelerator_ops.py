@@ -21,7 +21,8 @@ def drop_in_blocks(block: tuple[int, int]):
     rows, heads = block
 
     def drop(probabilities_BNLM):
-        number, examples = 0, []
+        number = 0
+        examples = []
         for row in range(0, BATCH, rows):
             groups = []
             for head in range(0, HEADS, heads):
@@ -86,7 +87,11 @@ def test_dropout_of_a_residual_draws_the_same_mask_in_the_backward_pass(dtype):
     expected, actual = (
         values_and_gradients(
             lambda *tensors, module=module: module.residual_norm(*tensors, 1e-3, DROPOUT),
-            *(update, bias, residual, gamma, beta),
+            update,
+            bias,
+            residual,
+            gamma,
+            beta,
         )
         for module in (plain_ops, accelerator_ops)
     )

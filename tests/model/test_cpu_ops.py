@@ -40,7 +40,8 @@ def assert_equal(actual, expected, dtype):
 
 def assert_both_equal(definition, name, tensors, *options, dtype):
     """Checks an operation of both modules; returns the values and gradients of each."""
-    expected, results = values_and_gradients(definition, *tensors), []
+    expected = values_and_gradients(definition, *tensors)
+    results = []
     for module in (plain_ops, cpu_ops):
         operation = getattr(module, name)
         actual = values_and_gradients(lambda *each, of=operation: of(*each, *options), *tensors)
@@ -54,7 +55,8 @@ def assert_both_equal(definition, name, tensors, *options, dtype):
 def test_bias_activation_equals_the_sum_and_the_activation(name, dtype):
     hidden, bias = random(1, BATCH, LENGTH, WIDTH, dtype=dtype), random(2, WIDTH, dtype=dtype)
     activation = function_of(name)
-    tensors, operation = (hidden, bias), "bias_activation"
+    tensors = (hidden, bias)
+    operation = "bias_activation"
     assert_both_equal(lambda h, b: activation(h + b), operation, tensors, activation, dtype=dtype)
 
 
@@ -118,7 +120,8 @@ MASKS = {
 )
 @pytest.mark.parametrize("dtype", TOLERANCE)
 def test_attention_equals_its_definition(dtype, drop, mask, on_cpu, monkeypatch):
-    is_padding_mask, (mask, bias) = mask == "padding", MASKS[mask]
+    is_padding_mask = mask == "padding"
+    mask, bias = MASKS[mask]
     monkeypatch.setattr(cpu_ops, "_is_on_cpu", lambda: on_cpu)
     heads = [random(seed, BATCH, HEADS, LENGTH, HEAD, dtype=dtype) for seed in (7, 8, 9)]
 

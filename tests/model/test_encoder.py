@@ -62,7 +62,8 @@ def numpy_encoder(features, config, v):
     x = numpy_layer_norm(x, v, e + "LayerNorm")
     if config.embedding_size != config.hidden_size:
         x = numpy_dense(x, v, "bert/encoder/embedding_hidden_mapping_in")
-    layers, attentions = [x], []
+    layers = [x]
+    attentions = []
     for layer in range(config.num_hidden_layers):
         group = int(layer / config.num_hidden_layers * config.num_hidden_groups)
         attention_group = group if config.share_parameters in ("all", "attention") else layer
@@ -285,7 +286,8 @@ def test_mixed_precision_keeps_norms_and_logits_in_float32(tiny, policy):
     mixed = AlbertForPreTraining(tiny, dtype=policy)
     mixed.set_weights(exact.get_weights())
     features = random_features(BATCH)
-    expected, actual = exact(features), mixed(features)
+    expected = exact(features)
+    actual = mixed(features)
     for name in ("sequence_output", "pooled_output", "masked_lm_logits", "sentence_order_logits"):
         assert actual[name].dtype == tf.float32, name
         assert not np.array_equal(actual[name], expected[name]), name  # the precision differs

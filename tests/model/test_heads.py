@@ -91,8 +91,10 @@ def test_variables_and_outputs_have_their_names_and_shapes(cls):
 
 @pytest.mark.parametrize("cls", [CLASSIFIER, TAGGER, SPAN], ids=lambda cls: cls.__name__)
 def test_logits_equal_numpy(cls):
-    model, features = make(cls), features_for(cls)
-    v, start = values(model), "cls/squad/" if cls is SPAN else ""
+    model = make(cls)
+    features = features_for(cls)
+    v = values(model)
+    start = "cls/squad/" if cls is SPAN else ""
     encoded = model.encoder(features)["pooled_output" if cls is CLASSIFIER else "sequence_output"]
     expected = encoded.numpy() @ v[f"{start}output_weights"].T + v[f"{start}output_bias"]
     outputs = model(features)
@@ -102,7 +104,8 @@ def test_logits_equal_numpy(cls):
 
 
 def test_multiple_choice_scores_each_choice_independently():
-    model, features = make(CHOICE), features_for(CHOICE)
+    model = make(CHOICE)
+    features = features_for(CHOICE)
     logits = model(features)["logits"].numpy()
     for choice in range(CHOICES):
         alone = {name: value[:, choice : choice + 1] for name, value in features.items()}
@@ -139,7 +142,8 @@ def numpy_span_or_none(v, hidden, p_mask, starts):
 
 @pytest.fixture
 def span_or_none():
-    model, features = make(SPAN_OR_NONE, classifier_dropout_prob=0.0), features_for(SPAN_OR_NONE)
+    model = make(SPAN_OR_NONE, classifier_dropout_prob=0.0)
+    features = features_for(SPAN_OR_NONE)
     hidden = model.encoder(features)["sequence_output"].numpy().astype(np.float64)
     return model, features, values(model), hidden
 
@@ -249,7 +253,8 @@ OTHER_ARCHITECTURES["AlbertForEmbedding"] = ["AlbertModel"]
 @pytest.mark.parametrize("name", sorted(heads.MODEL_CLASSES))
 def test_loaded_model_equals_saved_model(name, tmp_path):
     cls = heads.MODEL_CLASSES[name]
-    model, features = make(cls), features_for(cls)
+    model = make(cls)
+    features = features_for(cls)
     save_pretrained(model, tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     assert config["architectures"] == OTHER_ARCHITECTURES.get(name, [name])
@@ -310,7 +315,8 @@ def pickled(model, folder):
     + [pytest.param(heads.AlbertForSequenceClassification, saved_as_tf, marks=pytest.mark.slow)],
 )
 def test_keras_saves_and_copies_models(cls, copied, tmp_path):
-    model, features = noisy(make(cls)), features_for(cls)
+    model = noisy(make(cls))
+    features = features_for(cls)
     expected = model(features)
     for name, value in copied(model, tmp_path)(features).items():
         if name != "all_layers":

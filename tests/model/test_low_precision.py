@@ -21,7 +21,8 @@ def half_dropped(tensor):
 def with_norm(module, drop=None):
     """`residual_norm` of a bias, with other arguments that do not change with it."""
     residual = tf.constant(np.random.default_rng(3).normal(size=[ROWS, LENGTH, WIDTH]), tf.float32)
-    gamma, beta = tf.ones(WIDTH), tf.zeros(WIDTH)
+    gamma = tf.ones(WIDTH)
+    beta = tf.zeros(WIDTH)
     return lambda tensor, bias: module.residual_norm(
         tensor, bias, residual, gamma, beta, 1e-6, drop
     )
@@ -41,10 +42,14 @@ def with_activation(module):
     "function",
     [
         plain_ops.bias_add,
-        *(with_activation(plain_ops), with_activation(cpu_ops)),
-        *(with_heads(plain_ops), with_heads(cpu_ops)),
-        *(with_norm(plain_ops), with_norm(cpu_ops)),
-        *(with_norm(plain_ops, half_dropped), with_norm(cpu_ops, half_dropped)),
+        with_activation(plain_ops),
+        with_activation(cpu_ops),
+        with_heads(plain_ops),
+        with_heads(cpu_ops),
+        with_norm(plain_ops),
+        with_norm(cpu_ops),
+        with_norm(plain_ops, half_dropped),
+        with_norm(cpu_ops, half_dropped),
     ],
 )
 def test_the_gradient_of_a_bias_is_its_sum_over_all_tokens(function, dtype):

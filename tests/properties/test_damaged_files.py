@@ -33,7 +33,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*run_functions_eagerly.*:UserWarning"),
 ]
 
-FEW, MANY = 6, int(os.environ.get("ALBERT_TEST_DAMAGES", "60"))
+FEW = 6
+MANY = int(os.environ.get("ALBERT_TEST_DAMAGES", "60"))
 OTHER_VALUES = [
     *(None, True, -1, 0, 1, 2.5, 10**12, 10**400, float("inf"), float("nan")),
     *("", "x", "a\nb", "../x", [], [1], ["x"], [[]], {}, {"x": 1}, {"0": None}, [{}] * 3),

@@ -256,7 +256,8 @@ FEATURE_NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, ma
 @given(data=st.data(), num_rows=st.integers(1, 4))
 def test_any_features_are_read_as_they_were_written(read, data, num_rows):
     names = data.draw(st.lists(FEATURE_NAMES, min_size=1, max_size=3, unique=True))
-    features, lengths = {}, {}
+    features = {}
+    lengths = {}
     for name in names:
         width = data.draw(st.integers(0, 5))
         is_float = data.draw(st.booleans())

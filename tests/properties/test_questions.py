@@ -35,7 +35,8 @@ def test_windows_map_back_to_the_context_and_to_the_answer(tokenizer, question, 
     ids, spans = tokenizer.encode_with_offsets(question.context)
     query = tokenizer.encode(question.question)[: settings["max_query_length"]]
     best_windows = {}  # of each token of the context, by its span and number
-    position, first = 0, len(query) + 2
+    position = 0
+    first = len(query) + 2
     assert (table.columns["question_index"] == 3).all()
     for window in range(len(table)):
         row = {name: table.sequence(name, window).tolist() for name in table.sequences}

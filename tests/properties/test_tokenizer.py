@@ -26,7 +26,8 @@ def test_offsets_ascend_within_the_text_and_cover_what_is_seen(tokenizer, text):
     assert ids == tokenizer.encode(text)
     starts, ends = [start for start, _ in spans], [end for _, end in spans]
     assert starts == sorted(starts) and ends == sorted(ends)
-    covered, position = "", 0
+    covered = ""
+    position = 0
     for start, end in spans:
         assert 0 <= start <= end <= len(text)
         assert text[start:end] == text[start:end].strip()

@@ -16,8 +16,23 @@ import safetensors.numpy
 
 RECORDED = pathlib.Path(__file__).parent / "others.json"
 WORDS = [
-    *("the", "quiet", "loud", "deep", "harbour", "night", "boat", "tea", "word"),
-    *("stone", "at", "we", "study", "a", "quay", "noon", "é"),
+    "the",
+    "quiet",
+    "loud",
+    "deep",
+    "harbour",
+    "night",
+    "boat",
+    "tea",
+    "word",
+    "stone",
+    "at",
+    "we",
+    "study",
+    "a",
+    "quay",
+    "noon",
+    "é",
 ]
 LETTERS = [*"abcdefghiklmnopqrstuvxyz", *".,[]", "中", "文"]
 TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, "##s", *LETTERS, "The", "E", "É"]
@@ -29,8 +44,23 @@ PAIRS = [("quiet harbour", "the harbour at noon"), ("tea", "stone , stone"), ("b
 CLEANED = "The É 中文 boats"
 _TORCH = "torch.nn.modules.activation."
 _ACTIVATIONS = [
-    *("Tanh", "ReLU", "GELU", "Sigmoid", "SiLU", "Mish", "LeakyReLU", "ELU", "CELU", "SELU"),
-    *("Softplus", "Softsign", "LogSigmoid", "Tanhshrink", "Hardtanh", "ReLU6", "Hardsigmoid"),
+    "Tanh",
+    "ReLU",
+    "GELU",
+    "Sigmoid",
+    "SiLU",
+    "Mish",
+    "LeakyReLU",
+    "ELU",
+    "CELU",
+    "SELU",
+    "Softplus",
+    "Softsign",
+    "LogSigmoid",
+    "Tanhshrink",
+    "Hardtanh",
+    "ReLU6",
+    "Hardsigmoid",
     "Hardswish",
 ]
 

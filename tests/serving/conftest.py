@@ -56,7 +56,8 @@ TASKS = {
 
 def random_texts(seed: int, number: int, most: int = 12) -> list[str]:
     """Texts of up to 11 words, some empty."""
-    rng, words = np.random.default_rng(seed), " ".join(SENTENCES).split()
+    rng = np.random.default_rng(seed)
+    words = " ".join(SENTENCES).split()
     return [" ".join(rng.choice(words, rng.integers(0, most))) for _ in range(number)]
 
 
@@ -77,7 +78,8 @@ def items_of(kind: str) -> list:
 
 def features_of(model, seed: int, batch: int, length: int) -> dict[str, np.ndarray]:
     """Features for a model, int32 [B, L] (multiple choice: [B, C, L]); the sequences have random lengths."""
-    rng, shape = np.random.default_rng(seed), [batch, length]
+    rng = np.random.default_rng(seed)
+    shape = [batch, length]
     if isinstance(model, heads.AlbertForMultipleChoice):
         shape.insert(1, 3)
     lengths = rng.integers(min(2, length), length + 1, [*shape[:-1], 1])

@@ -64,7 +64,8 @@ def test_a_text_alone_is_classified_as_a_pair_without_a_second(served):
 
 
 def test_texts_of_a_pretrained_model(served, sources):
-    signatures, predictor = served("pretrained").signatures, load_predictor(sources("pretrained"))
+    signatures = served("pretrained").signatures
+    predictor = load_predictor(sources("pretrained"))
     texts = ["the cat sat", "the dog", "a mat, " * 40]
     outputs = answered(signatures["embed"], [{"texts": text} for text in texts])
     assert_close(outputs["mean_embedding"], predictor.embed(texts))
@@ -80,7 +81,8 @@ def test_tokens_are_the_encoder_at_any_batch_and_length(served, sources):
     tokens = served("pairs").signatures["tokens"]
     for batch, length in ((1, 1), (3, 7), (2, LENGTH)):
         features = features_for(encoder, batch, length)
-        outputs, expected = tokens(**features), encoder(features)
+        outputs = tokens(**features)
+        expected = encoder(features)
         assert outputs.keys() == {"sequence_output", "pooled_output"}
         for name, array in outputs.items():
             assert_close(array, expected[name])
@@ -98,7 +100,8 @@ def test_squad_tagging_and_race_take_ids(kind, served, sources):
 
 
 def test_the_hub_modules_signatures(served, sources):
-    model, signatures = load_pretrained(sources("pretrained")), served("pretrained").signatures
+    model = load_pretrained(sources("pretrained"))
+    signatures = served("pretrained").signatures
     features = features_for(model, 3, 11)
     positions = tf.constant([[0, 10], [5, 5], [1, 2]])
     expected = model({**features, "masked_lm_positions": positions})
@@ -163,7 +166,8 @@ def test_an_export_has_vocabulary_and_configuration(exported, spm):
 
 def test_bfloat16_is_near(sources, tmp_path, served):
     path = export_model(sources("pairs"), str(tmp_path), dtype="bfloat16")
-    model, items = tf.saved_model.load(path), items_of("pairs")
+    model = tf.saved_model.load(path)
+    items = items_of("pairs")
     found = answered(model.signatures["serving_default"], items)["logits"]
     expected = answered(served("pairs").signatures["serving_default"], items)["logits"]
     assert found.dtype == np.float32

@@ -74,10 +74,13 @@ def request(url: str, content=None, method=None, **headers):
 class Echo:
     """A predictor that answers with the text and the number of examples at a time; "wrong" is an error."""
 
-    batch_size, prompts, expects = 8, (), "a text"
+    batch_size = 8
+    prompts = ()
+    expects = "a text"
 
     def __init__(self, seconds: float = 0.0):
-        self.seconds, self.sizes = seconds, []
+        self.seconds = seconds
+        self.sizes = []
         self.may_answer = threading.Event()
         self.may_answer.set()
         self.report = TextReport()
@@ -114,7 +117,8 @@ def send(predictor):
 
 @pytest.mark.parametrize("kind", ["pairs", "labels", "score", "tags", "choices", "span_or_none"])
 def test_answers_are_the_predictors(kind, sources):
-    predictor, items = load_predictor(sources(kind)), items_of(kind)
+    predictor = load_predictor(sources(kind))
+    items = items_of(kind)
     expected = json.loads(json.dumps(predictor.answered(list(map(predictor.check, items)))))
     with running(predictor) as send:
         assert send("/v1/models/tiny:predict", {"instances": items}) == (
@@ -136,7 +140,8 @@ def test_a_pretrained_model_answers_by_the_text(send, predictor):
 
 @pytest.mark.parametrize("kind", ["pairs", "labels", "tags", "choices"])
 def test_the_open_inference_protocol_has_the_same_answers(kind, sources):
-    predictor, items = load_predictor(sources(kind)), items_of(kind)
+    predictor = load_predictor(sources(kind))
+    items = items_of(kind)
     rows = [{"texts": item} if isinstance(item, str) else item for item in items]
     inputs = []
     for name in rows[0]:

@@ -55,7 +55,8 @@ def test_the_command_writes_it_with_what_it_needs(tmp_path, capfd, classifier, q
     assert names == {"model.tflite", "albert_config.json", "export.json"}
     content = (tmp_path / "out/model.tflite").read_bytes()
     assert b"Flex" not in content  # only builtin operations
-    (found,), expected = tflite.runner(content)(**features()).values(), classifier(features())
+    (found,) = tflite.runner(content)(**features()).values()
+    expected = classifier(features())
     atol = 1e-5 if quantization == "none" else 0.1
     np.testing.assert_allclose(found, expected["logits"], atol=atol)
     about = json.loads((tmp_path / "out/export.json").read_text())

@@ -70,7 +70,8 @@ def assert_same_predictions(first: dict, second: dict) -> None:
             width = min(values.shape[1], others.shape[1])
             for array in (values, others):
                 assert not np.isfinite(array[:, width:]).any()
-            values, others = values[:, :width], others[:, :width]
+            values = values[:, :width]
+            others = others[:, :width]
         both = np.isfinite(values) & np.isfinite(others)
         assert both.any()
         np.testing.assert_allclose(values[both], others[both], rtol=1e-4, atol=1e-5, err_msg=name)
@@ -265,7 +266,8 @@ def test_a_model_with_fewer_positions_lowers_the_default_length(task_flags, tmp_
 
 def test_the_best_checkpoint_becomes_the_model(finished, tmp_path):
     run = finished("stsb")
-    results, logged = run.results, evaluations(run.folder)
+    results = run.results
+    logged = evaluations(run.folder)
     metric = results["best"]["metric"]
     values = {step: line[metric] for step, line in logged.items()}
     assert results["best"]["step"] == results["step"] == max(values, key=values.get)
@@ -301,8 +303,10 @@ def test_padding_changes_no_loss(task, task_flags):
 def test_packing_changes_no_loss_and_no_gradient(task, task_flags):
     made = helpers.make_task(*task_flags[task])
     model = helpers.noisy(made.build_model(dtype="float32", recompute_activations=False, seed=1))
-    table, names = made.tables["train"], made.source.names("train")
-    examples, longest = np.arange(33) % len(table), int(table.lengths.max())
+    table = made.tables["train"]
+    names = made.source.names("train")
+    examples = np.arange(33) % len(table)
+    longest = int(table.lengths.max())
     batches = [
         table.batch(examples, longest + 3, names),
         table.packed_batch(examples, longest + 7, 5, names),
@@ -331,7 +335,8 @@ def test_random_batches_for_training_are_packed(task_flags):
     batch = next(iter(data))
     order = np.random.default_rng([3, 0]).permutation(len(task.tables["train"]))
     assert set(batch["example_index"].numpy()) <= set(order)
-    ids, places = batch["input_ids"].numpy(), batch["example_places"].numpy()
+    ids = batch["input_ids"].numpy()
+    places = batch["example_places"].numpy()
     firsts = batch["first_positions"].numpy()
     for place, index in zip(places, batch["example_index"].numpy(), strict=True):
         row, slot = divmod(place, firsts.shape[1])

@@ -28,7 +28,8 @@ def test_labels_by_hand():
 
 
 def test_auc_of_three_labels_is_the_mean_over_the_labels():
-    labels, probabilities = np.array([0, 1, 2, 2]), np.eye(3)[[0, 1, 2, 1]] * 0.7 + 0.1
+    labels = np.array([0, 1, 2, 2])
+    probabilities = np.eye(3)[[0, 1, 2, 1]] * 0.7 + 0.1
     # Label 0: 1; label 1: 2 1/2 of 3; label 2: 3 of 4.
     assert metrics.auc(probabilities, labels) == pytest.approx((1 + 2.5 / 3 + 3 / 4) / 3)
     # Without the example of label 1: of 0 all 1 x 2 pairs are in order, of 2 1 1/2 of 2 x 1.
@@ -68,7 +69,8 @@ def test_metrics_are_undefined_where_their_formulas_have_no_value():
 
 
 def test_metrics_that_are_bad_but_defined_have_a_number():
-    ones, mixed = np.ones(5, int), np.array([0, 1, 1, 0, 1])
+    ones = np.ones(5, int)
+    mixed = np.array([0, 1, 1, 0, 1])
     assert METRICS["matthews"](ones, mixed) == 0  # as in scikit-learn
     assert METRICS["f1"](0 * ones, mixed) == METRICS["f1"](mixed, 0 * ones) == 0
     assert METRICS["macro_f1"](ones, 0 * ones) == METRICS["accuracy"](ones, 0 * ones) == 0
@@ -81,7 +83,8 @@ def test_metrics_of_glue_are_those_of_its_leaderboard():
 
 
 def test_confusion_table_as_text():
-    labels, predictions = np.zeros(1500, int), np.repeat([0, 1], [1200, 300])
+    labels = np.zeros(1500, int)
+    predictions = np.repeat([0, 1], [1200, 300])
     assert metrics.format_confusion(predictions, labels, ["no", "maybe"]).splitlines() == [
         "true \\ predicted       no  maybe  recall",
         "no                  1,200    300  80.0 %",
@@ -91,7 +94,8 @@ def test_confusion_table_as_text():
 
 
 def test_a_report_has_the_surest_mistakes():
-    sureness, is_wrong = np.array([0.7, 0.9, 0.6, 0.9, 0.4]), np.array([1, 0, 1, 1, 1]) == 1
+    sureness = np.array([0.7, 0.9, 0.6, 0.9, 0.4])
+    is_wrong = np.array([1, 0, 1, 1, 1]) == 1
     report = metrics.error_report("a summary", sureness, is_wrong, "number {}".format)
     expected = ["a summary", "The 4 worst of 4 errors in 5 answers", ""]
     assert report.splitlines() == [*expected, *(f"number {n}" for n in (3, 0, 2, 4))]

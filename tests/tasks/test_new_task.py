@@ -45,7 +45,8 @@ def forget_tasks() -> None:
 @pytest.fixture(scope="module")
 def toy_run(tmp_path_factory, module) -> Iterator[pathlib.Path]:
     """The folder of a finished run of a task, started as a user starts it; other tests do not know the task."""
-    folder, rng = tmp_path_factory.mktemp("toy"), np.random.default_rng(5)
+    folder = tmp_path_factory.mktemp("toy")
+    rng = np.random.default_rng(5)
     for name, size in {"train": 21, "eval": 11, "predict": 7}.items():
         lines = [f"{sentence(rng, 1, 9)}\t{sentence(rng, 1, 9)}" for _ in range(size)]
         (folder / name).write_text("\n".join(lines) + "\n")
@@ -97,7 +98,8 @@ def test_predict_answers_with_the_tasks_own_predictor_once_the_user_names_its_fi
     forget_tasks()
     with pytest.raises(UserError) as error:
         load_predictor(str(toy_run))
-    name, own_head = pathlib.Path(module).name, "model_class 'AlbertForLonger'"
+    name = pathlib.Path(module).name
+    own_head = "model_class 'AlbertForLonger'"
     task = f"the task {TASKS[name]!r} of {name}"
     assert (own_head if name == "own_head_task.py" else task) in str(error.value)
     assert "--task_module" in str(error.value)

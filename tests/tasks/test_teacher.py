@@ -17,7 +17,9 @@ pytestmark = pytest.mark.usefixtures("eager")
 
 def test_divergence_equals_that_of_numpy():
     rng = np.random.default_rng(0)
-    logits, wanted, weights = rng.normal(size=(5, 3)), rng.normal(size=(5, 3)), rng.random(5)
+    logits = rng.normal(size=(5, 3))
+    wanted = rng.normal(size=(5, 3))
+    weights = rng.random(5)
     found = divergence(*map(tf.constant, (logits, wanted, weights.astype(np.float32))), 2.0)
     ours, theirs = log_softmax(logits / 2, axis=1), log_softmax(wanted / 2, axis=1)
     expected = 4 * (np.exp(theirs) * (theirs - ours)).sum(axis=1) @ weights
@@ -41,7 +43,8 @@ def test_half_of_the_loss_is_the_divergence(name, output, label, task_flags, fin
     teacher = str(finished(name).folder / "model")
     alone, taught = (make_task(runner, *flags, *more) for more in ([], [f"--teacher={teacher}"]))
     options = {"dtype": "float32", "recompute_activations": False, "seed": 1}
-    model, _ = alone.build_model(**options), taught.build_model(**options)
+    model = alone.build_model(**options)
+    taught.build_model(**options)
     features = batch_of(alone, "train", [0, 2, 3])
     outputs = model(features, training=True, seed=tf.constant([1, 2]))
     in_training = {**features, **taught.targets(features)}

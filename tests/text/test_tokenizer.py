@@ -203,7 +203,9 @@ def check_offsets(tokenizer, model_file, text, shared_characters=SHARED):
     """Every span holds its piece's text; together, in order, they hold all that the model sees."""
     ids, spans = tokenizer.encode_with_offsets(text)
     assert ids == tokenizer.encode(text)
-    last_start, last_end, covered = 0, 0, ""
+    last_start = 0
+    last_end = 0
+    covered = ""
     for id, (start, end) in zip(ids, spans, strict=True):
         assert last_start <= start <= end <= len(text)
         part = text[start:end]

@@ -44,7 +44,8 @@ def referee_vocabulary(path: str) -> dict[str, int]:
 
 @functools.cache
 def kind_of(char: str) -> str:
-    code, category = ord(char), unicodedata.category(char)
+    code = ord(char)
+    category = unicodedata.category(char)
     if code in (0, 0xFFFD) or (category in ("Cc", "Cf") and char not in "\t\n\r"):
         return "removed"
     if char in " \t\n\r" or category == "Zs":
@@ -90,7 +91,8 @@ def referee_words(text: str, lower: bool) -> list[str]:
 def referee_ids(vocabulary: dict[str, int], word: str) -> list[int]:
     if len(word) > 200:
         return [vocabulary["[UNK]"]]
-    ids, start = [], 0
+    ids = []
+    start = 0
     while start < len(word):
         end = len(word)
         while start < end:
@@ -107,7 +109,8 @@ def referee_ids(vocabulary: dict[str, int], word: str) -> list[int]:
 
 class Referee:
     def __init__(self, path: str, lower: bool):
-        self.vocabulary, self.lower = referee_vocabulary(path), lower
+        self.vocabulary = referee_vocabulary(path)
+        self.lower = lower
         self.ids_of = functools.cache(functools.partial(referee_ids, self.vocabulary))
 
     def encode(self, text: str) -> list[int]:
@@ -170,8 +173,14 @@ def test_offsets_are_of_the_original_text(vocabulary):
         for id, (start, end) in zip(ids, spans, strict=True)
     ]
     assert found == [
-        *(("caf", "Caf"), ("##e", "e\u0301"), (",", ","), ("我", "我"), ("的", "的")),
-        *(("19", "19"), ("##99", "99"), ("[UNK]", "斯")),
+        ("caf", "Caf"),
+        ("##e", "e\u0301"),
+        (",", ","),
+        ("我", "我"),
+        ("的", "的"),
+        ("19", "19"),
+        ("##99", "99"),
+        ("[UNK]", "斯"),
     ]
 
 
@@ -211,7 +220,8 @@ def test_the_released_vocabulary_is_numbered_by_its_lines(released):
 def test_ten_thousand_real_lines_have_the_originals_ids(real_data, released):
     lines = texts.read_mixed_lines(real_data, 10_000)
     assert len(lines) == 10_000
-    tokenizer, referee = Tokenizer.from_file(released), Referee(released, lower=True)
+    tokenizer = Tokenizer.from_file(released)
+    referee = Referee(released, lower=True)
     expected = list(map(referee.encode, lines))
     assert [ids.tolist() for ids in tokenizer.encode_batch(lines)] == expected
     for line in lines[::10]:
@@ -238,8 +248,11 @@ def test_text_around_a_mask_keeps_its_tokens(vocabulary):
     tokenizer = Tokenizer.from_file(vocabulary)
     ids = encode_masked(tokenizer, "我[MASK]的 un[MASK]able")
     assert ids == [
-        *(*tokenizer.encode("我"), tokenizer.mask_id, *tokenizer.encode("的 un")),
-        *(tokenizer.mask_id, *tokenizer.encode("able")),
+        *tokenizer.encode("我"),
+        tokenizer.mask_id,
+        *tokenizer.encode("的 un"),
+        tokenizer.mask_id,
+        *tokenizer.encode("able"),
     ]
 
 

@@ -253,7 +253,8 @@ def test_a_metric_that_is_not_finite_is_named(pretrain, eager, monkeypatch):
 
 
 def test_a_metric_that_is_not_finite_is_named_if_a_batch_has_no_loss(pretrain, eager, monkeypatch):
-    nothing, nan = tf.zeros([]), tf.constant(np.nan)
+    nothing = tf.zeros([])
+    nan = tf.constant(np.nan)
     names = ("masked_lm_loss", "sentence_order_loss")
     monkeypatch.setattr(
         PretrainingTask, "losses", lambda *_, **__: dict.fromkeys(names, Ratio(nothing, nothing))

@@ -27,7 +27,8 @@ def test_accuracy_by_hand():
 def test_batches_of_any_size_add_up_to_the_whole(function):
     rng = np.random.default_rng(0)
     logits = rng.normal(size=(10, 7)).astype(np.float32)
-    labels, weights = rng.integers(0, 7, 10), rng.integers(0, 2, 10).astype(np.float32)
+    labels = rng.integers(0, 7, 10)
+    weights = rng.integers(0, 2, 10).astype(np.float32)
     whole = function(logits, labels, weights)
     for size in (2, 5, 7):
         parts = [

@@ -106,7 +106,8 @@ def test_settings_that_are_to_change_no_result_change_none(flags, pretrain, expe
 @pytest.fixture(scope="module")
 def fine_tune(task_flags, tmp_path_factory):
     """A function that fine-tunes on SQuAD 2.0; returns the folder of the run."""
-    folder, (runner, flags) = tmp_path_factory.mktemp("unchanging"), task_flags["squad2.0"]
+    folder = tmp_path_factory.mktemp("unchanging")
+    runner, flags = task_flags["squad2.0"]
     short = ["--num_train_steps=3", "--eval_every_steps=3", "--hidden_dropout_prob=0.1"]
 
     def run(name, *more):

@@ -69,8 +69,11 @@ class RecordFormat(abc.ABC):
         from albert_tf.data.pretraining_examples import mask_batch
         from albert_tf.data.record_formats import record_writer
 
-        tokens = sequences.input_ids, sequences.num_tokens, sequences.mask_seeds
-        masked = mask_batch(*tokens, rule) if masking == "static" else None
+        masked = None
+        if masking == "static":
+            masked = mask_batch(
+                sequences.input_ids, sequences.num_tokens, sequences.mask_seeds, rule
+            )
         batch = self.features(sequences, masked, per_row, rule)
         num_changed = int(sequences.labels.sum())
         counts = {

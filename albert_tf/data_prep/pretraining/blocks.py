@@ -143,17 +143,25 @@ def read_block(block: Block) -> Text:
 
 
 def read_span(span: Span) -> tuple[bytes, int]:
-    """The text of the documents that begin in a span, and its offset."""
-    before = min(span.start, 1)  # the byte before a span tells whether a line begins with it
+    """The text of the documents that begin in a span, and its offset in the file.
+
+    Example: a file is "One.\\n\\nTwo.\\nMore.\\n\\nThree.\\n", and a span is (3, 14), from the dot of "One." to the "r"
+    of "More". Document "Two." begins in it and ends after it, so the text is "\\nTwo.\\nMore.\\n", at offset 5. The
+    span before has "One.", the span after has "Three.".
+    """
+    # The byte before a span tells whether a line begins with the span: data[0] is byte 2 of the file.
+    before = min(span.start, 1)
     with files.errors_named(span.path, "read"), files.open_binary(span.path) as file:
         file.seek(span.start - before)
         data = file.read(before + span.end - span.start + BLOCK_BYTES)
     if not span.start:
         corpus.check_head(data[: corpus.HEAD_BYTES], span.path)
-    end_of_span = before + span.end - span.start
+
+    end_of_span = before + span.end - span.start  # in `data`: 12
     first = _first_document(data[:end_of_span]) if span.start else 0
     if first is None:
         return b"", span.end
+    # The last document goes on to where the next span finds its first one.
     first_of_next = _first_document(data[end_of_span - 1 :])
     end = len(data) if first_of_next is None else end_of_span - 1 + first_of_next
     return data[first:end], span.start - before + first
@@ -181,7 +189,8 @@ def store_block(job: Job, block: Block) -> dict[str, Any]:
         return counts
     text = read_block(block)
     if text.invalid_lines and job.settings.invalid_utf8 == "error":
-        raise UserError(corpus.not_utf8(_place_of(*text.invalid_lines[0])))
+        invalid_path, offset = text.invalid_lines[0]
+        raise UserError(corpus.not_utf8(_place_of(invalid_path, offset)))
     undivided = as_documents(job.tokenizer, text.sentences, text.documents)
     documents = examples.divide_long_sentences(undivided, job.pair_rule)
     lengths = np.diff(undivided.sentence_offsets)

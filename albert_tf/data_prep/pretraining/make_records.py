@@ -56,9 +56,15 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> tuple[dict[str
             return metadata, True
         with engine_of(job) as engine:
             counts, counts_of_shards = _make_shards(job, inputs, engine)
-        for shard in counts_of_shards:
-            add_counts(counts, {name: shard[name] for name in shard if name not in _OF_FILE})
-        shards_made = [{name: counts[name] for name in _OF_SHARD} for counts in counts_of_shards]
+        for counts_of_shard in counts_of_shards:
+            of_run = {
+                name: count for name, count in counts_of_shard.items() if name not in _OF_FILE
+            }
+            add_counts(counts, of_run)
+        shards_made = [
+            {name: counts_of_shard[name] for name in _OF_SHARD}
+            for counts_of_shard in counts_of_shards
+        ]
         metadata = {**identity, "counts": counts, "shards": shards_made}
         path = os.path.join(settings.output_dir, METADATA_FILE)
         files.write_bytes(path, files.json_bytes(metadata))
@@ -120,8 +126,12 @@ def quiet_imports() -> Iterator[None]:
 def _make_job(settings: PretrainingDataSettings) -> Job:
     """What every process needs."""
     tokenizer = Tokenizer.from_file(settings.vocabulary_file, **settings.cleaning)
-    special_ids = tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id
-    vocabulary = Vocabulary(tokenizer.word_starts(settings.word_start_rule), *special_ids)
+    vocabulary = Vocabulary(
+        tokenizer.word_starts(settings.word_start_rule),
+        tokenizer.cls_id,
+        tokenizer.sep_id,
+        tokenizer.mask_id,
+    )
     values = settings.to_dict()
     pairs = pair_rule(vocabulary.is_word_start, values)
     return Job(settings, tokenizer, vocabulary, pairs, masking_rule(vocabulary, values))

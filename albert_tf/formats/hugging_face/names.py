@@ -58,7 +58,7 @@ HEAD_NAMES = {
 # Prefix of tensors that the model of transformers does not have.
 OUR_PREFIX = "albert_tf."
 PROJECTION = _LAYERS["bert/encoder/embedding_hidden_mapping_in"]
-# Classes of transformers that have no pooler, which an AlbertModel may lack.
+# Classes of transformers that have no pooler; an AlbertModel may lack it, too.
 NO_POOLER = {
     "AlbertForMaskedLM",
     *(ARCHITECTURES[name] for name, uses_pooler in USES_POOLER.items() if not uses_pooler),

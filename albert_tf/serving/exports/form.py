@@ -20,6 +20,14 @@ if TYPE_CHECKING:
 
 
 INT4 = "int4"  # the quantization that has blocks
+# What each quantization does to weights, as the help says it.
+QUANTIZATIONS = {
+    "none": "float32",
+    "int8": "8 bits, and activations are rounded to 8 bits before each product",
+    "int8_rows": "as int8, but the activations of each token are rounded separately",
+    "int8_weights": "8 bits, and activations stay as they are",
+    INT4: "half a byte for each weight",
+}
 BLOCK_SIZE = 32  # its default; docs/int8.md has the measurements
 
 
@@ -66,9 +74,10 @@ class Form:
     Attributes:
       name: the value of --format.
       title: its usual name, for messages.
+      description: what it is, for the help of --format.
       file: the name of its file in --output_dir; "" for a folder with the name of the version.
       write: writes an export.
-      quantizations: the values of --quantization.
+      quantizations: the values of --quantization, keys of `QUANTIZATIONS`.
       default_quantization: the one that is used if none is given.
       has_every_size: whether it has files in several quantizations, `INT4` among them.
       packages: those that must be installed.
@@ -86,6 +95,7 @@ class Form:
 
     name: str
     title: str
+    description: str
     file: str
     write: Callable[[Order], None]
     quantizations: tuple[str, ...] = ("none",)

@@ -19,6 +19,7 @@ def _write(order: Order) -> None:
 ONNX = Form(
     name="onnx",
     title="ONNX",
+    description="an ONNX file that takes ids",
     file=onnx_model.MODEL,
     write=_write,
     quantizations=("none", "int8", "int8_rows", "int8_weights", INT4),

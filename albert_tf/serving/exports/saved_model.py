@@ -48,6 +48,7 @@ def _write(order: Order) -> None:
 SAVED_MODEL = Form(
     name="saved_model",
     title="SavedModel",
+    description="a SavedModel that takes strings",
     file="",
     write=_write,
     takes_texts=True,

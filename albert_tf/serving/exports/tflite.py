@@ -21,6 +21,7 @@ def _write(order: Order) -> None:
 TFLITE = Form(
     name="tflite",
     title="TFLite",
+    description="a TFLite file that takes ids",
     file="model.tflite",
     write=_write,
     quantizations=("none", "int8"),

@@ -76,6 +76,7 @@ def _write(order: Order) -> None:
 TRANSFORMERS_JS = Form(
     name="transformers_js",
     title="folder for @huggingface/transformers",
+    description="a folder for the JavaScript library @huggingface/transformers, with ONNX files in three sizes",
     file="onnx/model.onnx",
     write=_write,
     has_every_size=True,

@@ -40,6 +40,7 @@ def _write(order: Order) -> None:
 WEB = Form(
     name="web",
     title="page",
+    description="a page that works alone",
     file="page.html",
     write=_write,
     quantizations=("none", "int8", "int8_rows", "int8_weights", INT4),

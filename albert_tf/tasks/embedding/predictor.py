@@ -21,24 +21,30 @@ class Embedder(Predictor):
     def embed(self, texts: str | Iterable[str]) -> np.ndarray:
         """See `Predictor.embed`; warns as `predict` does."""
         before = dataclasses.replace(self.report.tokens)
-        vectors = self.vectors_of([texts])[0] if isinstance(texts, str) else self.vectors_of(texts)
+        vectors = (
+            self.vectors_of_texts([texts])[0]
+            if isinstance(texts, str)
+            else self.vectors_of_texts(texts)
+        )
         self.warn(before)
         return vectors
 
-    def vectors_of(self, texts: Iterable[str]) -> np.ndarray:
+    def vectors_of_texts(self, texts: Iterable[str]) -> np.ndarray:
         """`embed` without warnings."""
         texts = checked_texts(texts)
         if not texts:
             return np.zeros([0, self.model.config.vector_size], np.float32)
-        return self.vectors(self._features(texts))
+        return self.vectors_of_table(self._features(texts))
 
-    def embedded(self, inputs: Sequence[str | Sequence[int]]) -> list[tuple[np.ndarray, int]]:
+    def vectors_and_lengths(
+        self, inputs: Sequence[str | Sequence[int]]
+    ) -> list[tuple[np.ndarray, int]]:
         """The vector of each text, float32 [D], and the number of its tokens that the model reads.
 
         A text may be given as its token ids; see `check_ids`.
         """
         table = self._features(inputs)
-        return list(zip(self.vectors(table), table.lengths.tolist(), strict=True))
+        return list(zip(self.vectors_of_table(table), table.lengths.tolist(), strict=True))
 
     def check_ids(self, ids: Sequence[Any]) -> None:
         """Checks token ids of a text, which must be those of the model's own tokenizer, from [CLS] to [SEP].
@@ -68,14 +74,14 @@ class Embedder(Predictor):
         ]
         return make_id_features(settings, ids, columns={})
 
-    def vectors(self, table: FeatureTable) -> np.ndarray:
+    def vectors_of_table(self, table: FeatureTable) -> np.ndarray:
         """The vectors of a table's sequences, float32 [sequences, D]."""
         return self.outputs(table)["embedding"]
 
     def similarity(self, a: Iterable[str], b: Iterable[str]) -> np.ndarray:
         """See `Predictor.similarity`; warns as `predict` does."""
         before = dataclasses.replace(self.report.tokens)
-        scores = self.similarity_of_vectors(self.vectors_of(a), self.vectors_of(b))
+        scores = self.similarity_of_vectors(self.vectors_of_texts(a), self.vectors_of_texts(b))
         self.warn(before)
         return scores
 
@@ -93,7 +99,9 @@ class Embedder(Predictor):
         """See `Predictor.rank`: the score is that of `similarity`; warns as `predict` does."""
         before = dataclasses.replace(self.report.tokens)
         texts = checked_texts(texts)
-        scores = self.similarity_of_vectors(self.vectors_of([query]), self.vectors_of(texts))
+        scores = self.similarity_of_vectors(
+            self.vectors_of_texts([query]), self.vectors_of_texts(texts)
+        )
         self.warn(before)
         return ranked(scores[0], texts, top_k)
 
@@ -115,4 +123,4 @@ class EmbeddingPredictor(Embedder):
 
     def answers(self, examples):
         """See `Predictor`: `embedding`."""
-        return [{"embedding": row} for row in self.vectors_of(examples).tolist()]
+        return [{"embedding": row} for row in self.vectors_of_texts(examples).tolist()]

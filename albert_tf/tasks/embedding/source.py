@@ -12,7 +12,7 @@ from albert_tf.tasks.embedding.settings import EmbeddingConfig
 from albert_tf.tasks.labels import parse_value
 from albert_tf.tasks.sequences import PairSettings, pack_pairs
 from albert_tf.tasks.source import FILE_FLAGS, Source, read_rows
-from albert_tf.user_files.answer_tables import beside, plain_rows
+from albert_tf.user_files.answer_tables import free_columns, plain_rows
 from albert_tf.user_files.table_files import Cell, chosen, is_table, read_lines, read_table, text_of
 
 
@@ -204,5 +204,5 @@ def read_corpus(path: str, text_column: str = "", *, flag: str = "corpus") -> Co
 
 def search_result(score: float, index: int, text: str, row: Mapping[str, Any]) -> dict[str, Any]:
     """A text that was found, with the columns of its row in a table, which keep their names."""
-    names = beside(["score", "index"], row)
+    names = free_columns(["score", "index"], row)
     return {names["score"]: score, names["index"]: index, "text": text, **row}

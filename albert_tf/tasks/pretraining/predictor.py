@@ -76,9 +76,9 @@ class PretrainedPredictor(PairPredictor, Embedder):
         return [{name: float(row[0])} for row in softmax(logits_B2)]
 
     def _embed(self, examples: Sequence[TextExample]) -> list[Answer]:
-        return [{"embedding": row.tolist()} for row in self.vectors(self.table(examples))]
+        return [{"embedding": row.tolist()} for row in self.vectors_of_table(self.table(examples))]
 
-    def vectors(self, table):
+    def vectors_of_table(self, table):
         """The mean of the last hidden states of each sequence's tokens, float32 [sequences, D]."""
         hidden_BLD = self.outputs(table)["sequence_output"]
         rows = zip(hidden_BLD, table.lengths, strict=True)

@@ -43,12 +43,10 @@ def read_squad(
             question = _question(entry, context, version, need_answers)
             if question.id in questions:
                 raise ValueError(f"there are two questions {question.id!r}")
-            reasons = [_why_wrong(question, answer) for answer in question.answers]
-            pairs = zip(question.answers, reasons, strict=True)
-            answers = tuple(answer for answer, reason in pairs if not reason)
-            wrong += filter(None, reasons)
-            if answers or not reasons:
-                questions[question.id] = dataclasses.replace(question, answers=answers)
+            right_answers, reasons = _right_answers(question)
+            wrong += reasons
+            if right_answers or not question.answers:
+                questions[question.id] = dataclasses.replace(question, answers=right_answers)
     except (KeyError, TypeError, AttributeError) as error:
         reason = f"{type(error).__name__}: {first_line(error)}"
         id = entry.get("id") if isinstance(entry, dict) else None
@@ -64,6 +62,19 @@ def read_squad(
     if not questions:
         raise UserError(f"{source}: contains no questions")
     return list(questions.values())
+
+
+def _right_answers(question: SquadQuestion) -> tuple[tuple[tuple[str, int], ...], list[str]]:
+    """The answers of a question that are at their answer_start, and what is wrong with the others."""
+    right_answers = []
+    reasons = []
+    for answer in question.answers:
+        reason = _why_wrong(question, answer)
+        if reason:
+            reasons.append(reason)
+        else:
+            right_answers.append(answer)
+    return tuple(right_answers), reasons
 
 
 def version_of(path: str, source: str) -> str:
@@ -86,7 +97,8 @@ def _entries(path: str, source: str) -> Iterator[tuple[Any, Any]]:
     if data is None:
         rows = read_table(path, source=source).to_dict("records")
         data = [{key: row[key] for key in row if not is_missing(row[key])} for row in rows]
-        data = data[0] if len(data) == 1 and "data" in data[0] else data
+        if len(data) == 1 and "data" in data[0]:  # the official format, written in one line
+            data = data[0]
     yield from entries_of(data["data"] if isinstance(data, dict) else data)
 
 

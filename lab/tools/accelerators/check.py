@@ -108,7 +108,8 @@ def make_program(settings: CheckSettings, step: Step) -> Any:
         gradient_accumulation_steps=step.accumulation,
         jit_compile="off",  # the whole step is compiled
     )
-    dtype, config = run.mixed_precision, OptimizerConfig()
+    dtype = run.mixed_precision
+    config = OptimizerConfig()
     model = AlbertForPreTraining(settings.config, dtype=dtype, recompute_activations=step.recompute)
     strategy = tf.distribute.get_strategy()
     known = {
@@ -222,7 +223,9 @@ def main(settings: CheckSettings) -> None:
     """Compiles, prints a table, and then the rules that are broken."""
     if unknown := set(settings.chips.split(",")) - TOPOLOGIES.keys():
         settings.refuse("chips", f"names unknown chips: {', '.join(sorted(unknown))}")
-    rows, broken, peaks = [], [], {}
+    rows = []
+    broken = []
+    peaks = {}
     for name, step in STEPS.items():
         lowered = lower(settings, step)
         broken += [f"{name}: {rule}" for rule in broken_rules(lowered[1])]

@@ -39,7 +39,8 @@ def with_aliases(module: bytes, num_features: int) -> bytes:
         signature = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
         inputs, results = (list(map(str, part)) for part in (signature.inputs, signature.results))
         # New values of variables are the last results, in the order of the arguments.
-        result, attributes = len(results) - 1, [{} for _ in inputs]
+        result = len(results) - 1
+        attributes = [{} for _ in inputs]
         for argument in reversed(range(num_features, len(inputs))):
             if result >= 0 and inputs[argument] == results[result]:
                 index = ir.IntegerAttr.get(ir.IntegerType.get_signless(32), result)

@@ -114,7 +114,8 @@ def examples_in(features: dict) -> list[tuple]:
     found = []
     for row, number in zip(*np.nonzero(features[SENTENCE_WEIGHTS]), strict=True):
         places = np.flatnonzero(features["example_numbers"][row] == number + 1)
-        start, size = places[0], len(places)
+        start = places[0]
+        size = len(places)
         assert places.tolist() == list(range(start, start + size))
         assert features["first_positions"][row, number] == start
         assert features["position_ids"][row, places].tolist() == list(range(size))
@@ -223,7 +224,8 @@ def test_packed_records_take_a_third_of_the_bytes_or_less():
     # Sequences without padding, the worst case, of tokens as frequent as those of English and a vocabulary of 30,000.
     tokens = 5 + np.random.default_rng(0).zipf(1.25, (200, 512))
     tokens = np.minimum(tokens, 29_999).astype(np.int32)
-    lengths, seeds = np.full(200, 512, np.int32), examples.seeds_of(1, np.arange(200))
+    lengths = np.full(200, 512, np.int32)
+    seeds = examples.seeds_of(1, np.arange(200))
     sequences = examples.Sequences(tokens, lengths, lengths // 2, lengths[:, None] % 2, seeds)
     vocabulary = examples.Vocabulary(np.ones(30_000, bool), 2, 3, 4)
     rule = examples.masking_rule(vocabulary, MASKING)

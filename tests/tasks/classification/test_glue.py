@@ -31,40 +31,85 @@ LAYOUTS = {
     "SST-2/test.tsv": ("index\tsentence\n4\tbad\n", "4", "bad", None, None, "", 2),
     "MRPC/train.tsv": (
         '\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\r\n1\t70\t71\tHe " said .\tHe .\r\n',
-        *("0", 'He " said .', "He .", 1, "", 2),
+        "0",
+        'He " said .',
+        "He .",
+        1,
+        "",
+        2,
     ),
     "MRPC/test.tsv": (
         "index\t#1 ID\t#2 ID\t#1 String\t#2 String\n6\t70\t71\tA\tB",
-        *("6", "A", "B", None, "", 2),
+        "6",
+        "A",
+        "B",
+        None,
+        "",
+        2,
     ),
     "STS-B/dev.tsv": (
         f"{STS_COLUMNS}\tscore\n12\tg\tf\t2012\t0004\tn\tm\tA man\tA boy\t3.250\n",
-        *("12", "A man", "A boy", 3.25, "", 2),
+        "12",
+        "A man",
+        "A boy",
+        3.25,
+        "",
+        2,
     ),
     "QQP/train.tsv": (
         "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n133\t2\t3\tWhy?\tWho?\t1\n",
-        *("133", "Why?", "Who?", 1, "", 2),
+        "133",
+        "Why?",
+        "Who?",
+        1,
+        "",
+        2,
     ),
     "QQP/test.tsv": (
         "id\tquestion1\tquestion2\n5\tWhy?\tWho?\n",
-        *("5", "Why?", "Who?", None, "", 2),
+        "5",
+        "Why?",
+        "Who?",
+        None,
+        "",
+        2,
     ),
     "MNLI/train.tsv": (
         f"{MNLI_COLUMNS}\tlabel1\tgold_label\n{MNLI_START}\tentailment\tneutral\n",
-        *("31", 'A "man.', "No man.", 2, "", 2),
+        "31",
+        'A "man.',
+        "No man.",
+        2,
+        "",
+        2,
     ),
     "MNLI/dev_mismatched.tsv": (
         f"{MNLI_COLUMNS}\tlabel1\tlabel2\tlabel3\tlabel4\tlabel5\tgold_label\n"
         f"{MNLI_START}\tx\tx\tx\tx\tneutral\tcontradiction\n",
-        *("31", 'A "man.', "No man.", 0, "mismatched", 2),
+        "31",
+        'A "man.',
+        "No man.",
+        0,
+        "mismatched",
+        2,
     ),
     "MNLI/test_matched.tsv": (
         f"{MNLI_COLUMNS}\n{MNLI_START}\n",
-        *("31", 'A "man.', "No man.", None, "matched", 2),
+        "31",
+        'A "man.',
+        "No man.",
+        None,
+        "matched",
+        2,
     ),
     "QNLI/dev.tsv": (
         "index\tquestion\tsentence\tlabel\n8\tWho?\tHe.\tnot_entailment\n",
-        *("8", "Who?", "He.", 1, "", 2),
+        "8",
+        "Who?",
+        "He.",
+        1,
+        "",
+        2,
     ),
     "RTE/train.tsv": (f"{PLAIN}\tlabel\n8\tA.\tB.\tentailment\n", "8", "A.", "B.", 0, "", 2),
     "WNLI/dev.tsv": (f"{PLAIN}\tlabel\n8\tA.\tB.\t1\n", "8", "A.", "B.", 1, "", 2),
@@ -149,7 +194,8 @@ WRONG = {
 
 @pytest.mark.parametrize("case", WRONG)
 def test_wrong_input_is_one_line(tmp_path, case):
-    (name, split), (files, message) = case.split(), WRONG[case]
+    name, split = case.split()
+    files, message = WRONG[case]
     write_files(tmp_path, files)
     folder = tmp_path / "RTE" if name == "WNLI" else tmp_path
     with pytest.raises(UserError, match=message) as error:
@@ -218,7 +264,8 @@ def test_real_data_is_read_whole(real_data, name):
 
 @pytest.mark.parametrize("name", ["MNLI", "QQP", "QNLI"])
 def test_real_parts_of_the_large_tasks(real_data, name):
-    folder, task = str(real_data / "glue_partial"), GLUE_TASKS[name]
+    folder = str(real_data / "glue_partial")
+    task = GLUE_TASKS[name]
     counts = {}
     for split in ("train", "dev"):
         examples = read_glue(task, folder, split)

@@ -37,7 +37,8 @@ def models(tiny_pretrained, tmp_path_factory):
     save_pretrained(student, folder / "student", spm_model_file=vocabulary)
     narrow = AlbertForPreTraining(config.replace(hidden_size=12, num_hidden_layers=2), seed=6)
     save_pretrained(narrow, folder / "narrow", spm_model_file=vocabulary)
-    rng, words = np.random.default_rng(0), WORDS.split()
+    rng = np.random.default_rng(0)
+    words = WORDS.split()
     texts = [" ".join(rng.choice(words, rng.integers(3, 15))) for _ in range(150)]
     (folder / "text.txt").write_text("\n".join(texts) + "\n")
     (folder / "held_out.txt.gz").write_bytes(gzip.compress("\n".join(texts[:20]).encode()))

@@ -10,7 +10,8 @@ from tests.helpers import NAMES, sentence, write_files
 def embedding_files(tmp_path_factory):
     """Files of questions with texts that share a name; the score is the number of shared names."""
     rng = np.random.default_rng(5)
-    folder, names = tmp_path_factory.mktemp("embedding"), NAMES.split()
+    folder = tmp_path_factory.mktemp("embedding")
+    names = NAMES.split()
     found = {}
     for split, size in (("train", 26), ("dev", 14)):
         pairs, scored, triplets = ["q\tp"], ["a\tb\tscore"], ["q\tp\tn"]

@@ -126,9 +126,10 @@ def test_search_finds_the_nearest_and_keeps_their_vectors(embedder, corpus, monk
     np.testing.assert_allclose(scores, expected, atol=1e-6)
     kept = list(corpus.parent.glob("corpus.txt.*.vectors"))
     assert len(kept) == 1
-    calls, embed = [], type(embedder).vectors_of
+    calls = []
+    embed = type(embedder).vectors_of_texts
     monkeypatch.setattr(
-        type(embedder), "vectors_of", lambda s, t: calls.append(len(t)) or embed(s, t)
+        type(embedder), "vectors_of_texts", lambda s, t: calls.append(len(t)) or embed(s, t)
     )
     for change, expected_calls in (
         (lambda: None, []),

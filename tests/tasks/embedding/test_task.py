@@ -127,7 +127,8 @@ def test_the_loss_of_several_sizes_is_the_mean_of_those_of_cut_vectors(flags_of,
     shape = (6, made.tables["train"].choices, 5)
     vectors = np.random.default_rng(3).normal(size=shape).astype(np.float32)
 
-    expected_loss, expected_gradient = 0.0, np.zeros(shape)
+    expected_loss = 0.0
+    expected_gradient = np.zeros(shape)
     for size, weight in ((2, 1), (3, 2.5), (5, 1)):
         loss_of_size, gradient = loss_and_gradient(whole, vectors[..., :size], examples)
         expected_loss += weight / 4.5 * loss_of_size
@@ -254,8 +255,10 @@ def test_gradients_of_micro_batches_are_those_of_the_loss_of_the_whole_batch(
     with make_strategy(run).scope():
         task = EmbeddingTask(config, run)
         trainer = Trainer(start_run(task, run, optimizer))
-    model, features = trainer.model, batch_of(task, "train", range(6), 16)
-    counts, seed = task.loss_counts(features), tf.constant([1, 2])
+    model = trainer.model
+    features = batch_of(task, "train", range(6), 16)
+    counts = task.loss_counts(features)
+    seed = tf.constant([1, 2])
     variables = model.trainable_variables
 
     def of_the_whole_batch():

@@ -112,7 +112,8 @@ def tokenizer(tmp_path_factory) -> Tokenizer:
 
 
 def question(**changes) -> RaceQuestion:
-    options, article = tuple(BIRD["options"][0]), BIRD["article"]
+    options = tuple(BIRD["options"][0])
+    article = BIRD["article"]
     whole = RaceQuestion("high/7.txt/0", "high", article, BIRD["questions"][0], options, 0)
     return dataclasses.replace(whole, **changes)
 
@@ -165,7 +166,8 @@ def test_the_article_is_cut_at_its_end_to_fit(tokenizer):
     length = int(whole.lengths[0]) - 3
     table = make_race_features(RaceSettings(tokenizer, length), [question()])
     for row in range(4):
-        ids, cut = whole.sequence("input_ids", row), table.sequence("input_ids", row)
+        ids = whole.sequence("input_ids", row)
+        cut = table.sequence("input_ids", row)
         missing = max(0, len(ids) - length)
         assert len(cut) == len(ids) - missing
         end = np.flatnonzero(ids == tokenizer.sep_id)[0]

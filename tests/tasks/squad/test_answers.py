@@ -117,7 +117,9 @@ def test_score_v2_by_hand():
 @pytest.mark.parametrize("seed", range(3))
 def test_best_threshold_equals_search(seed):
     rng = np.random.default_rng(seed)
-    questions, given, odds = [], {}, {}
+    questions = []
+    given = {}
+    odds = {}
     for number in range(61):
         id = f"q{number}"
         answers = [" ".join(rng.choice(SOME_WORDS, rng.integers(1, 4)))] * int(rng.random() < 0.6)

@@ -45,7 +45,9 @@ def test_labels_and_their_continuations():
 
 def spans_of_conlleval(tags):
     """conlleval.pl's startOfChunk and endOfChunk, restated."""
-    found, previous, start = set(), ("O", ""), None
+    found = set()
+    previous = ("O", "")
+    start = None
     for index, tag in enumerate([*tags, "O"]):
         letter, _, type = tag.partition("-")
         changed = previous[1] != type
