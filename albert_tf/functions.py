@@ -391,11 +391,12 @@ def docstring_of(name: str, *, has_settings: bool = True) -> str:
 
 def _explained_data(name: str) -> list[str]:
     """The arguments that take data, each with what may be given."""
-    short_names = {full: short for short, full in SHORT_NAMES.items()}
     arguments_by_converter: dict[Converter, list[str]] = {}
+    for short in further_names(name):
+        if converter := data_of(name).get(SHORT_NAMES.get(short, "")):
+            arguments_by_converter.setdefault(converter, []).append(short)
     for argument, converter in data_of(name).items():
-        names = arguments_by_converter.setdefault(converter, [])
-        names.append(short_names.get(argument, argument))
+        arguments_by_converter.setdefault(converter, []).append(argument)
     explained = []
     if lines := program_of(name).lines:
         explained.append(f"{lines}: a list of texts.")

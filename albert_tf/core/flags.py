@@ -13,7 +13,7 @@ from absl import flags, logging
 
 from albert_tf.core.errors import SIGNAL_STATUS, Interrupted, UserError
 from albert_tf.core.missing_packages import line_about
-from albert_tf.core.original_flags import advice_about
+from albert_tf.core.original_flags import advice_about, without_harmless
 from albert_tf.core.program import Defaults, Program, flag_fields, make_settings
 from albert_tf.core.settings import Settings, value_type
 
@@ -117,6 +117,7 @@ def parse(
 
 def _read(argv: Sequence[str], positional: Sequence[str], values: flags.FlagValues) -> None:
     """Gives the flags their values of a command line; a wrong word is a UserError."""
+    argv, notes = without_harmless(argv, values)
     try:
         words = values(argv)[1:]
         missing = [name for name in positional if not values[name].present]
@@ -128,6 +129,8 @@ def _read(argv: Sequence[str], positional: Sequence[str], values: flags.FlagValu
         raise UserError(_about_unknown_flags(argv, values)) from None
     except (flags.Error, ValueError) as error:  # absl's ValueError is about a value of --noNAME
         raise UserError(str(error).removeprefix("ERROR:: ")) from None
+    for note in notes:
+        print(note, file=sys.stderr, flush=True)
 
 
 def _define(field: dataclasses.Field, values: flags.FlagValues) -> None:

@@ -3,10 +3,11 @@
 The flags are those of commit 4ae12a2, and of the newest commit for programs that this one does not have.
 """
 
-from collections.abc import Container
+from collections.abc import Container, Mapping, Sequence
 
 from albert_tf.core.removed_settings import REMOVED
 
+FALSE_WORDS = ("false", "f", "no", "n", "0")
 REPLACEMENTS = {
     "albert_directory": "--model replaces it",
     "albert_hub_module_handle": "--init_checkpoint replaces it",
@@ -43,6 +44,31 @@ _OF_SEVERAL = {
     "always 5, the original's default": "end_n_top start_n_top",
 }
 REPLACEMENTS |= {name: why for why, names in _OF_SEVERAL.items() for name in names.split()}
+
+# Flags whose absence changes nothing -> the values for which this is so; empty allows all. Commands of the original's
+# README contain them.
+HARMLESS: Mapping[str, tuple[str, ...]] = {
+    "cached_dir": (),
+    "do_permutation": FALSE_WORDS,
+    "gcp_project": (),
+    "input_file_mode": (),
+    "iterations_per_loop": (),
+    "keep_checkpoint_max": (),
+    "master": (),
+    "masked_lm_budget": ("0",),
+    "num_keep_checkpoint": (),
+    "num_tpu_cores": (),
+    "predict_feature_file": (),
+    "predict_feature_left_file": (),
+    "random_next_sentence": FALSE_WORDS,
+    "start_warmup_step": ("0",),
+    "tpu_zone": (),
+    "train_feature_file": (),
+    "use_einsum": (),
+    "use_tpu": FALSE_WORDS,
+}
+# Of these, truth values, which have no word of their own after the flag.
+_TRUTH_VALUES = ("do_permutation", "random_next_sentence", "use_einsum", "use_tpu")
 
 # What people of other libraries type -> the flag of some program that they mean.
 MEANT = {
@@ -87,3 +113,45 @@ def advice_about(name: str, known: Container[str]) -> str:
     if key in REMOVED:
         return REMOVED[key].advice
     return REPLACEMENTS.get(name) or REPLACEMENTS.get(key, "")
+
+
+def without_harmless(words: Sequence[str], known: Container[str]) -> tuple[list[str], list[str]]:
+    """The words of a command line without flags of the original whose absence changes nothing, and a note on each.
+
+    Args:
+      known: the flags of the program, which stay.
+    """
+    kept: list[str] = []
+    notes = []
+    position = 0
+    while position < len(words):
+        word = words[position]
+        name, value, num_words = _flag_and_value(words, position)
+        position += num_words
+        wanted = HARMLESS.get(name)
+        is_harmless = wanted is not None and (not wanted or value.lower() in wanted)
+        if is_harmless and name not in known:
+            notes.append(f"{word} has no effect here ({advice_about(name, known)})")
+        else:
+            kept += words[position - num_words : position]
+    return kept, notes
+
+
+def _flag_and_value(words: Sequence[str], position: int) -> tuple[str, str, int]:
+    """The name of a flag, its value and the number of its words; "" and one word if it is none that may be harmless.
+
+    Example: --nouse_tpu is ("use_tpu", "false", 1), and --master x is ("master", "x", 2).
+    """
+    word = words[position]
+    if not word.startswith("-"):
+        return "", "", 1
+    name, has_value, value = word.lstrip("-").partition("=")
+    if has_value:
+        return name, value, 1
+    if name.removeprefix("no") in _TRUTH_VALUES:
+        is_false = name not in _TRUTH_VALUES
+        return name.removeprefix("no"), "false" if is_false else "true", 1
+    follows = position + 1 < len(words) and not words[position + 1].startswith("-")
+    if name in HARMLESS and follows:
+        return name, words[position + 1], 2
+    return name, "", 1

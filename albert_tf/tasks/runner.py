@@ -25,13 +25,15 @@ from albert_tf.tasks.settings import (
     path_of_used_model,
     written_as_flag,
 )
+from albert_tf.tasks.source import check_columns
 
 
 def program_of(definition: TaskDefinition, description: str = "") -> Program:
     """The program that fine-tunes for a task; it returns the content of results.json."""
 
     def main(run, optimizer, config) -> dict:
-        # Imported here, so that a wrong flag is an error before TensorFlow is loaded.
+        check_columns(config, run)
+        # Imported here, so that a wrong flag or column is an error before TensorFlow is loaded.
         from albert_tf.tasks import repeated_runs
 
         return repeated_runs.fine_tune(definition.task, config, run, optimizer)

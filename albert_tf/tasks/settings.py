@@ -308,6 +308,13 @@ class FineTuningConfig(ModelChoice, TextSettings):
         choices=("", "paper", "readme"),
         changes_results=False,
     )
+    eval_fraction: float = setting(
+        0.0,
+        "Share of --train_file that is held out for evaluations, if there is no --eval_file: of each label the same"
+        " share, equal texts on one side, and the same examples in every run.",
+        minimum=0,
+        below=1,
+    )
     num_runs: int = setting(
         1,
         "Number of runs, with the seeds --seed, --seed + 1, ..., each in its own folder.",
@@ -341,6 +348,11 @@ class FineTuningConfig(ModelChoice, TextSettings):
         needed = {"train": "do_train", "eval": "do_eval", "predict": "do_predict"}
         return [split for split, flag in needed.items() if given[flag]]
 
+    def columns_of_tables(self, split: str) -> list[str]:
+        """The columns that the table of a split must have; none if only its reader can tell."""
+        del split
+        return []
+
     def check_predictions_file(self, run: FineTuningRunConfig) -> None:
         """Checks that the name of --predictions_file is that of a table."""
         if run.predictions_file and not run.do_predict:
@@ -351,6 +363,10 @@ class FineTuningConfig(ModelChoice, TextSettings):
     def check_files(self, run: FineTuningRunConfig) -> None:
         """Checks that --train_file, --eval_file and --predict_file are given when they are needed."""
         self.check_predictions_file(run)
+        if self.eval_fraction and not (run.do_train and run.do_eval):
+            self.refuse("eval_fraction", "needs --do_train and --do_eval")
+        if getattr(self, "eval_file", "") and self.eval_fraction:
+            self.refuse("eval_fraction", "and --eval_file contradict each other: give one")
         for is_needed, name, purpose in (
             (run.do_train, "train_file", "to train"),
             (run.do_eval and not run.do_train, "eval_file", "with --do_eval"),

@@ -4,14 +4,17 @@ import abc
 import dataclasses
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from albert_tf.core import files
 from albert_tf.core.workers import Workers
 from albert_tf.data.feature_table import FeatureTable
-from albert_tf.tasks.settings import FineTuningConfig
+from albert_tf.tasks.held_out import held_out
+from albert_tf.tasks.settings import FineTuningConfig, FineTuningRunConfig
 from albert_tf.tasks.text_report import TokenCounts, cut_line
 from albert_tf.text.tokenizer import Tokenizer
+from albert_tf.user_files import table_files
 from albert_tf.user_files.table_files import read_table
 
 if TYPE_CHECKING:
@@ -28,6 +31,16 @@ def read_rows(path: str, flag: str) -> "pandas.DataFrame":
     return read_table(path, source=f"--{flag}={path}", empty_rows=flag == "predict_file")
 
 
+def check_columns(config: FineTuningConfig, run: FineTuningRunConfig) -> None:
+    """Checks the columns of local tables before TensorFlow is loaded, which takes longer than to read their start."""
+    for split in config.splits_to_read(run):
+        flag = FILE_FLAGS[split]
+        path = getattr(config, flag, "")
+        columns = config.columns_of_tables(split)
+        if path and columns and all(map(files.is_here, files.listed(path))):
+            table_files.check_columns(path, columns, f"--{flag}={path}")
+
+
 class Source(abc.ABC):
     """The data of a task."""
 
@@ -40,6 +53,7 @@ class Source(abc.ABC):
     sequence_names: tuple[str, ...] = ("input_ids", "segment_ids")
     # Setting that cuts texts -> what these are called.
     texts: Mapping[str, str] = {"max_seq_length": "texts"}
+    name_of_groups = "texts"  # see `group_of`
     is_multi_label: bool = False  # whether an example has any number of labels
     may_have_windows: bool = False  # whether --windows, which is off, would read long texts whole
     _has_warned: bool = False
@@ -54,6 +68,41 @@ class Source(abc.ABC):
             items = self.read(split)
             if items is not None:
                 self.items[split] = items
+        if self.config.eval_fraction:
+            self._hold_out()
+
+    def _hold_out(self) -> None:
+        """Moves a share of the examples of "train" to "eval", and says how many."""
+        items = self.items["train"]
+        groups = [self.group_of(item) for item in items]
+        kinds = [self.kind_of(item) for item in items]
+        is_held_out = held_out(kinds, groups, self.config.eval_fraction)
+        num_held_out = int(is_held_out.sum())
+        if not num_held_out:
+            reason = f"={self.config.eval_fraction:g}: nothing can be held out of {len(items):,} examples"
+            self.config.refuse("eval_fraction", reason)
+        pairs = list(zip(items, is_held_out, strict=True))
+        self.items["train"] = self.only([item for item, is_out in pairs if not is_out])
+        self.items["eval"] = self.only([item for item, is_out in pairs if is_out], "eval")
+        print(f"held out: {num_held_out:,} of {len(items):,} examples of {self.file('train')}")
+        num_groups = len({*groups})
+        if num_groups < len(items):
+            several = f"{len(items):,} examples have {num_groups:,} different {self.name_of_groups}"
+            print(f"warning: {several}; each of these is on one side only", flush=True)
+
+    def group_of(self, item: Any) -> Hashable:
+        """What must not be both in training and in evaluation data, such as the text of an example."""
+        raise NotImplementedError
+
+    def kind_of(self, item: Any) -> Hashable:
+        """What should be as frequent in evaluation data as in training data, such as a label."""
+        del item
+        return None
+
+    def only(self, items: list[Any], split: str = "train") -> Sequence[Any]:
+        """Some of the items of the training data as those of a split."""
+        del split
+        return items
 
     @abc.abstractmethod
     def read(self, split: str) -> Sequence[Any] | None:
@@ -62,6 +111,8 @@ class Source(abc.ABC):
     def file(self, split: str) -> str:
         """The file of a split, or the folder of the task's files, as it was given."""
         given = self.config.to_dict()
+        if split == "eval" and self.config.eval_fraction:
+            split = "train"
         return given.get(FILE_FLAGS[split]) or given.get("data_dir", "")
 
     def rows(self, items: Sequence[Any]) -> "pandas.DataFrame":

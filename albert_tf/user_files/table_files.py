@@ -30,6 +30,7 @@ ENDINGS = (".arrow", ".parquet", *_JSON, ".csv", ".tsv")
 _ABOUT = ("state.json", "dataset_info.json", "dataset_dict.json")  # `datasets` writes them
 _SEPARATORS = ",;\t|"
 _ROWS_TO_GUESS = 20
+_BYTES_AT_START = 1 << 20  # of a file, in which its columns are looked for
 _SPLITS = re.compile(r"(train|dev|val|valid|validation|eval|test)(?![a-z])", re.IGNORECASE)
 _IDS = ("id", "guid", "uuid", "idx")
 _RECORDS = 'DataFrame.to_json writes rows with orient="records"'
@@ -91,6 +92,32 @@ def read_table(
     if table.empty:
         raise UserError(f"{source}: contains no rows")
     return table
+
+
+def check_columns(path: str, columns: Sequence[str], source: str) -> None:
+    """Raises the error of `chosen` if a table lacks a column; mostly, only the start of the file is read.
+
+    Args:
+      source: see `read_table`.
+    """
+    if not {*columns} <= _columns_at_start(path):
+        chosen(read_table(path, source=source, empty_rows=True), columns, source)
+
+
+def _columns_at_start(path: str) -> set[str]:
+    """The columns of the first rows of a text file; none if the whole file must be read to know them."""
+    first, *_ = _paths(path)
+    if files.is_folder(first) or _ending(first) in (".parquet", ".arrow"):
+        return set()
+    try:
+        with files.open_binary(first) as file:
+            content = compression.uncompressed(file, first).read(_BYTES_AT_START)
+        if len(content) == _BYTES_AT_START:
+            content = content[: content.rfind(b"\n") + 1]
+        frame, _ = _read(first, content, (), True, True)
+    except (UserError, ValueError, csv.Error, OSError):
+        return set()
+    return {*map(str, frame.columns)}
 
 
 def chosen(frame: "pandas.DataFrame", columns: Sequence[str], source: str) -> list[tuple]:

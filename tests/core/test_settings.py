@@ -214,3 +214,29 @@ def test_lists_of_paths_may_have_blanks_and_globs_search_subfolders(tmp_path):
     assert settings.source == value
     with pytest.raises(UserError, match=r"z\.tsv: no such file or folder; get "):
         parsed(Own, "--folder=f", f"--source={tmp_path}/y.tsv, {tmp_path}/**/z.tsv")
+
+
+@pytest.mark.parametrize(
+    ("words", "note"),
+    [
+        (["--use_tpu=false"], "--use_tpu=false has no effect here (--tpu_name replaces it)"),
+        (["--nouse_tpu"], "--nouse_tpu has no effect here"),
+        (
+            ["--iterations_per_loop=1000"],
+            "--iterations_per_loop=1000 has no effect here (not needed",
+        ),
+        (["--iterations_per_loop", "1000"], "--iterations_per_loop has no effect here (not needed"),
+        (["-num_tpu_cores", "8"], "-num_tpu_cores has no effect here"),
+    ],
+)
+def test_flags_of_the_original_that_change_nothing_get_a_note(words, note, capsys):
+    assert parsed(Example, *words, "--count=3") == Example(count=3)
+    assert capsys.readouterr().err.startswith(note)
+
+
+def test_all_other_flags_of_the_original_are_reported_together(capsys):
+    words = ["--use_tpu=false", "--use_tpu", "--train_step=3", "--warmup_step=1", "--nmae=x"]
+    line = error_of(parsed, Example, *words)
+    for name in ("--use_tpu is no flag", "--train_step is no flag", "--warmup_step is no flag"):
+        assert name in line
+    assert "nmae" in line and not capsys.readouterr().err

@@ -537,5 +537,7 @@ def test_tags_of_a_run_are_scored_by_entity(finished):
     assert len(rows) == 12 and run.results["eval"]["f1"] > 0
     for name, key in (("precision",) * 2, ("recall",) * 2, ("f1", "f1-score")):
         assert run.results["eval"][name] == scores["micro avg"][key]
-    assert run.results["eval"]["f1_PER"] == scores["PER"]["f1-score"]
+    for name, score in (("precision", "precision"), ("recall", "recall"), ("f1", "f1-score")):
+        for kind in ("PER", "COLOUR"):
+            assert run.results["eval"][f"{name}_{kind}"] == scores[kind][score]
     assert run.results["best"]["metric"] == "f1"

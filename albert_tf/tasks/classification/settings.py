@@ -60,6 +60,11 @@ class ClassifierConfig(TaughtConfig):
         "Weights of the labels in the loss: `balanced` by their frequency in the training data.",
         choices=("", "balanced"),
     )
+    skip_unlabeled: bool = setting(
+        False,
+        "Whether rows without a label or score are left out of training and evaluation data; otherwise they are an"
+        " error. For --task_name=table with one label per text.",
+    )
     windows: bool = setting(
         False,
         "Whether texts longer than --max_seq_length are read in windows, each beginning half a window after the one"
@@ -83,6 +88,8 @@ class ClassifierConfig(TaughtConfig):
             self.refuse("metrics", reason)
         if self.is_multi_label:
             self._check_separator()
+        if self.skip_unlabeled and (self.task_key != OWN_TASK or self.is_multi_label):
+            self.refuse("skip_unlabeled", "is for --task_name=table with one label per text")
         if self.class_weights and self.is_regression:
             self.refuse("class_weights", "is for labels, but this task has scores")
         if self.windows and (self.task_key != OWN_TASK or len(self.text_column_names) > 1):
@@ -138,6 +145,13 @@ class ClassifierConfig(TaughtConfig):
         """--label_separator, or the one between the names of columns."""
         return self.label_separator or ","
 
+    def columns_of_tables(self, split: str) -> list[str]:
+        """See `FineTuningConfig`; only texts where nothing is learned, as labels may be those of a GLUE task."""
+        if self.glue:
+            return []
+        labels = self.label_column_names if split == "train" else []
+        return [*self.text_column_names, *labels]
+
     def check_files(self, run: FineTuningRunConfig) -> None:
         """See `FineTuningConfig`; checks the folder of GLUE, or the columns of --task_name=table."""
         if not self.glue:
@@ -153,6 +167,10 @@ class ClassifierConfig(TaughtConfig):
             self.refuse("data_dir", f"={self.data_dir}: no such folder")
         if self.train_file or self.eval_file:
             self.refuse("train_file", "and --eval_file belong to --task_name=table")
+        if self.eval_fraction:
+            self.refuse(
+                "eval_fraction", f"is for --task_name=table: {self.task_name} has a dev set"
+            )
 
     def _check_columns(self) -> None:
         for name in ("text_columns", "label_column"):

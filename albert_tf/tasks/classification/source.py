@@ -48,6 +48,7 @@ class TextSource(Source):
             text_columns=config.text_column_names,
             label_columns=config.label_column_names if is_labelled else (),
             flag=flag,
+            skip_unlabeled=config.skip_unlabeled,
         )
         if not is_labelled:  # unknown labels are refused later
             return examples
@@ -58,6 +59,12 @@ class TextSource(Source):
             self.labels = tsv.find_labels(examples, path, separator, self.initial_labels)
         labels = () if self.is_regression else self.labels
         return tsv.with_values(examples, path, labels, separator)
+
+    def group_of(self, item):
+        return (item.text_a, item.text_b)
+
+    def kind_of(self, item):
+        return None if self.is_regression else item.label
 
     def rows(self, items):
         """See `Source`; all columns of a file of one's own; of several groups (MNLI), the group of each id."""

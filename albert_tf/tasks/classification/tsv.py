@@ -14,13 +14,21 @@ from albert_tf.user_files.table_files import Cell, as_list, chosen, text_of
 
 
 def read_own(
-    path: str, *, text_columns: Sequence[str], label_columns: Sequence[str] = (), flag: str
+    path: str,
+    *,
+    text_columns: Sequence[str],
+    label_columns: Sequence[str] = (),
+    flag: str,
+    skip_unlabeled: bool = False,
 ) -> list[TextExample]:
     """Reads a table (`user_files.table_files`); the user names its columns.
 
     Labels are as in the file, a text or a list of texts; see `find_labels` and `with_values`. Several label columns
     have 0 or 1 for the label that they are named after, and become a list. Without a label column, a file for
     predictions need not have one. Examples are numbered from 0.
+
+    Args:
+      skip_unlabeled: whether rows without a label are left out, if labels are read.
     """
     source = f"--{flag}={path}"
     frame = read_rows(path, flag)
@@ -34,8 +42,22 @@ def read_own(
             marks = zip(label_columns, cells[len(text_columns) :], strict=True)
             label = [name for name, mark in marks if _is_marked(name, mark, place)]
         examples.append(TextExample.of_texts(str(len(examples)), words, label=label, row=row))
+    if skip_unlabeled and label_columns:
+        examples = _labelled(examples, source)
     check_texts(examples, text_columns, source)
     return examples
+
+
+def _labelled(examples: Sequence[TextExample], source: str) -> list[TextExample]:
+    """The examples that have a label; prints how many have none."""
+    labelled = [example for example in examples if str(example.label).strip()]
+    if not labelled:
+        raise UserError(f"{source}: no row has a label")
+    num_left_out = len(examples) - len(labelled)
+    if num_left_out:
+        counts = f"{num_left_out:,} of {len(examples):,} rows have no label"
+        print(f"{source}: {counts}; left out", flush=True)
+    return labelled
 
 
 def _is_marked(name: str, mark: Cell, place: str) -> bool:

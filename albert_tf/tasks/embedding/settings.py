@@ -85,9 +85,17 @@ class EmbeddingConfig(FineTuningConfig):
         wanted = {"scores": (2, 2), "triplets": (3, 3)}.get(
             self.kind_of_evaluation, (2, MOST_TEXTS)
         )
-        if self.eval_file:
+        if self.eval_file or self.eval_fraction:
             name = "eval_columns" if self.eval_columns else "text_columns"
             self._check_columns(name, wanted)
+        kind = self.kind_of_evaluation
+        if self.eval_fraction and kind == "scores" and not self.row_of_loss.needs_scores:
+            self.refuse(
+                "eval_fraction",
+                f"needs scores for --eval_kind=scores; --loss={self.loss} reads none",
+            )
+        if self.eval_fraction and self.eval_columns:
+            self.refuse("eval_columns", "is for --eval_file")
         if self.corpus_file and self.kind_of_evaluation != "retrieval":
             self.refuse("corpus_file", "is for --eval_kind=retrieval")
 
@@ -131,6 +139,13 @@ class EmbeddingConfig(FineTuningConfig):
         """Names of the text columns of a split."""
         names = columns((split == "eval" and self.eval_columns) or self.text_columns)
         return names[:1] if split == "predict" else names
+
+    def columns_of_tables(self, split: str) -> list[str]:
+        """See `FineTuningConfig`."""
+        columns = self.columns_of(split)
+        if split == "train" and self.row_of_loss.needs_scores:
+            columns.append(self.score_column)
+        return columns
 
     @property
     def sentence_embedding(self) -> dict[str, Any]:

@@ -69,6 +69,7 @@ class EmbeddingSource(Source):
 
     config: EmbeddingConfig
     task_name = "embedding"
+    name_of_groups = "first texts"
     feature_function = (make_group_features, PairSettings)
     relevant: Sequence[Sequence[int]] = ()
     own_texts: Sequence[int] = ()
@@ -103,6 +104,15 @@ class EmbeddingSource(Source):
     def rows(self, items):
         """See `Source`; all columns."""
         return read_rows(self.config.predict_file, "predict_file")
+
+    def group_of(self, item):
+        return item.texts[0]
+
+    def only(self, items, split="train"):
+        """See `Source`; for an evaluation by retrieval, the queries and the texts that are searched."""
+        if split == "eval" and self.config.kind_of_evaluation == "retrieval":
+            return self._queries(items)
+        return items
 
     def _rows(self, split: str, path: str, score_column: str) -> list[TextGroup]:
         """One group for each row of a table; with the name of a column, groups have scores."""

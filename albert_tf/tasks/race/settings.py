@@ -1,6 +1,7 @@
 """Settings of RACE."""
 
 import dataclasses
+from typing import ClassVar
 
 from albert_tf.core.settings import changed, setting
 from albert_tf.tasks.settings import FineTuningConfig, TaughtConfig, files_setting
@@ -9,6 +10,8 @@ from albert_tf.tasks.settings import FineTuningConfig, TaughtConfig, files_setti
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RaceConfig(TaughtConfig):
     """RACE: reading comprehension with four options; or data in its layout with other numbers of options."""
+
+    without_flags: ClassVar[tuple[str, ...]] = ("eval_fraction",)  # RACE has development data
 
     data_dir: str = files_setting(
         "Folder of the RACE archive, with train/, dev/ and test/.", required=True

@@ -12,6 +12,7 @@ class SquadSource(Source):
     config: SquadConfig
     labels = ("start", "end")
     texts = {"max_query_length": "questions"}
+    name_of_groups = "contexts"
     feature_function = (windows.make_windows, windows.WindowSettings)
 
     def __init__(self, config: SquadConfig):
@@ -35,3 +36,10 @@ class SquadSource(Source):
             skip_wrong=self.config.skip_wrong_answers,
         )
         return list(enumerate(questions))
+
+    def group_of(self, item):
+        return item[1].context
+
+    def only(self, items, split="train"):
+        """See `Source`; questions are numbered from 0."""
+        return [(number, question) for number, (_, question) in enumerate(items)]

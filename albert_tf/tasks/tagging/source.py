@@ -12,6 +12,7 @@ class TaggingSource(Source):
     config: TaggingConfig
     task_name = "tagging"
     label_columns = ("tag_numbers",)
+    name_of_groups = "sentences"
     form: TagForm | None = None  # of the tags of the training data
     feature_function = (windows.make_windows, windows.WindowSettings)
 
@@ -39,3 +40,10 @@ class TaggingSource(Source):
             self.labels = known if {*labels} <= {*known} else labels
         sentences = file.labelled(self.labels) if need_tags else file.sentences
         return list(enumerate(sentences))
+
+    def group_of(self, item):
+        return item[1].words
+
+    def only(self, items, split="train"):
+        """See `Source`; sentences are numbered from 0."""
+        return [(number, sentence) for number, (_, sentence) in enumerate(items)]

@@ -160,6 +160,8 @@ class TaggingTask(FineTuningTask):
         }
         for name, row in rows.items():
             if not name.endswith(" avg"):
+                results[f"precision_{name}"] = row["precision"]
+                results[f"recall_{name}"] = row["recall"]
                 results[f"f1_{name}"] = row["f1-score"]
         return results
 
