@@ -244,17 +244,18 @@ def _renamed(item: Mapping[str, Any], columns: Sequence[str]) -> dict[str, Any]:
 
 def answer_lines(predictor: "Predictor", batch_size: int, input_format: str = "") -> None:
     """Answers the lines of standard input."""
-    given, written = sys.stdin, sys.stdout  # type: Any, Any
-    if given is None:
+    standard_input: Any = sys.stdin
+    standard_output: Any = sys.stdout
+    if standard_input is None:
         raise UserError("standard input is closed; expected lines to answer there")
-    written.reconfigure(encoding="utf-8")
+    standard_output.reconfigure(encoding="utf-8")
     # Wrong bytes become half surrogate pairs, for which `parse` raises an error.
-    given.reconfigure(encoding="utf-8-sig", errors="surrogateescape")
-    if given.isatty():
+    standard_input.reconfigure(encoding="utf-8-sig", errors="surrogateescape")
+    if standard_input.isatty():
         print(f"reading lines, each {predictor.expects}; end with ctrl-D", file=sys.stderr)
     started = time.perf_counter()
     number = 0
-    lines = answers(predictor, given, batch_size * _BATCHES_AT_A_TIME, input_format)
+    lines = answers(predictor, standard_input, batch_size * _BATCHES_AT_A_TIME, input_format)
     for answer in lines:
         number += 1
         print(json.dumps(answer, ensure_ascii=False), flush=True)

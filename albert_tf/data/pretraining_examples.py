@@ -348,7 +348,8 @@ def _take_random_b(documents, document, target, state, pair):
     wanted = target - (pair[A_END] - pair[A_START])
     while sentence < last and documents.sentence_offsets[sentence + 1] - start < wanted:
         sentence += 1
-    pair[B_START], pair[B_END] = start, documents.sentence_offsets[sentence + 1]
+    pair[B_START] = start
+    pair[B_END] = documents.sentence_offsets[sentence + 1]
     pair[LABEL] = 1
 
 
@@ -394,7 +395,8 @@ def join_pairs(
     num_examples = len(pairs)
     input_ids = np.zeros((num_examples, max_seq_length), np.int32)
     num_tokens, first_b = np.empty((2, num_examples), np.int32)
-    labels, mask_seeds = pairs[:, LABEL:].astype(np.int32), np.empty(num_examples, np.uint64)
+    labels = pairs[:, LABEL:].astype(np.int32)
+    mask_seeds = np.empty(num_examples, np.uint64)
     sequences = Sequences(input_ids, num_tokens, first_b, labels, mask_seeds)
     _fill_sequences(ids, pairs, seeds, rule.cls_id, rule.sep_id, sequences)
     return sequences
@@ -551,7 +553,8 @@ def choose_spans(word_offsets, ngram_cumulative, num_wanted, state):
         word = order[drawn]
         order[drawn] = order[turn]
         start = word_offsets[word]
-        draw, length = uniform(state), 1
+        draw = uniform(state)
+        length = 1
         while length < ngram_cumulative.size and draw >= ngram_cumulative[length - 1]:
             length += 1
         room = start + num_wanted - num_chosen

@@ -87,7 +87,8 @@ def _rules_of(table: bytes) -> dict[str, str]:
     rules = {}
 
     # Nodes of the trie: the bytes on the way to a node, and where its children begin.
-    keys, bases = [b""], _child_bases(trie, np.zeros(1, np.int64))
+    keys = [b""]
+    bases = _child_bases(trie, np.zeros(1, np.int64))
     while keys:
         next_keys: list[bytes] = []
         next_bases: list[np.ndarray] = []
@@ -113,7 +114,8 @@ def _rules_of(table: bytes) -> dict[str, str]:
                     rules[key.decode()] = replacement.decode()
             next_keys += child_keys
             next_bases.append(child_bases)
-        keys, bases = next_keys, np.concatenate(next_bases)
+        keys = next_keys
+        bases = np.concatenate(next_bases)
     return rules
 
 

@@ -216,7 +216,8 @@ def _further_module(module: Mapping[str, Any], layer: Any) -> _Written:
 
 
 def _dense_module(layer: Any, activation: str) -> _Written:
-    kernel, bias = layer.kernel.numpy(), layer.bias.numpy()
+    kernel = layer.kernel.numpy()
+    bias = layer.bias.numpy()
     sizes = {"in_features": kernel.shape[0], "out_features": kernel.shape[1], "bias": True}
     settings = {**sizes, "activation_function": VECTOR_ACTIVATIONS[activation].torch}
     tensors = {"linear.weight": np.ascontiguousarray(kernel.T), "linear.bias": bias}

@@ -40,7 +40,8 @@ class ModelSettings(VocabularySettings):
     def check_with(self, others: Mapping[type[Settings], Settings]) -> None:
         """Checks that --task_module exists; its code is not run."""
         name = self.task_module
-        is_file, package = name.endswith(".py"), name.partition(".")[0]
+        is_file = name.endswith(".py")
+        package = name.partition(".")[0]
         if is_file and not os.path.isfile(name):
             self.refuse("task_module", f"={name}: no such file")
         if name and not is_file and not (package and importlib.util.find_spec(package)):

@@ -49,7 +49,8 @@ def servable(
     if make_signatures:
         text, own = make_signatures(model, tokenizer, task)
     elif isinstance(model, _OF_IDS):
-        text, own = None, {DEFAULT: _of_ids(model)}
+        text = None
+        own = {DEFAULT: _of_ids(model)}
     else:
         text = GraphText(tokenizer, task["max_seq_length"])
         match model:

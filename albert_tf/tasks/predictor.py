@@ -88,8 +88,12 @@ class Predictor(abc.ABC):
         *,
         compute: Compute,
     ):
-        self.model, self.tokenizer, self.task_settings = model, tokenizer, task_settings
-        self.batch_size, self._untrained, self.compute = batch_size, untrained, compute
+        self.model = model
+        self.tokenizer = tokenizer
+        self.task_settings = task_settings
+        self.batch_size = batch_size
+        self._untrained = untrained
+        self.compute = compute
         self.report = TextReport()
         self._has_warned_of_texts = False
         self._has_warned_of_unknown = False

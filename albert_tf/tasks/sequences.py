@@ -43,7 +43,8 @@ def pack_pairs(
     """
     cls, sep = (np.array([id], np.int32) for id in (tokenizer.cls_id, tokenizer.sep_id))
     segments = np.array([0, int(tokenizer.rules.numbers_segments)], np.int32)
-    input_ids, segment_ids = [], []
+    input_ids = []
+    segment_ids = []
     for pair in pairs:
         if pair is None:
             input_ids.append(cls)

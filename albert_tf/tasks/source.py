@@ -179,7 +179,8 @@ def make_features(
     """
     starts = range(0, len(items), _ITEMS_PER_CALL)
     chunks = (items[start : start + _ITEMS_PER_CALL] for start in starts)
-    tables, end = [], time.monotonic() + _SECONDS_ALONE
+    tables = []
+    end = time.monotonic() + _SECONDS_ALONE
     while time.monotonic() < end and (chunk := next(chunks, None)):
         tables.append(function(settings, chunk))
     with Workers(None, settings) as workers:

@@ -42,7 +42,8 @@ def model_inputs(
         if not truncation and (length_a, length_b) != (len(ids_a), len(ids_b)):
             reason = f"does not fit into max_length={max_length}; with truncation=True, it is cut"
             raise UserError(f"text {len(rows)} {reason}")
-        end_a, end_b = [tokenizer.sep_id], [tokenizer.sep_id] * bool(length_b)
+        end_a = [tokenizer.sep_id]
+        end_b = [tokenizer.sep_id] if length_b else []
         kept_a, kept_b = tokenizer.cut(ids_a, length_a), tokenizer.cut(ids_b, length_b)
         rows.append([tokenizer.cls_id, *kept_a, *end_a, *kept_b, *end_b])
         segment_b = int(tokenizer.rules.numbers_segments)

@@ -214,7 +214,8 @@ class WordTokens(dict):
         unknown = (self._ids[UNKNOWN],)
         if len(word) > MOST_CHARACTERS:
             return unknown
-        ids, start = [], 0
+        ids = []
+        start = 0
         while start < len(word):
             prefix = CONTINUES_WORD if start else ""
             for end in range(min(len(word), start + self._longest), start, -1):

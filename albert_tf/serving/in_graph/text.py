@@ -16,7 +16,8 @@ class GraphText(tf.Module):
         super().__init__(name="graph_text")
         self.max_seq_length = max_seq_length
         self._tokenizer = graph_tokenizer(tokenizer)
-        self._pad_id, self._cls_id = tokenizer.pad_id, tokenizer.cls_id
+        self._pad_id = tokenizer.pad_id
+        self._cls_id = tokenizer.cls_id
         self._sep_id = tokenizer.sep_id
         self._numbers_segments = tokenizer.rules.numbers_segments
         self._cuts_left = tokenizer.rules.truncation_side == "left"

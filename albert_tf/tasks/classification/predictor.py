@@ -46,7 +46,8 @@ class PairPredictor(Predictor):
         return len(self._columns)
 
     def check(self, item: Item) -> text_pairs.TextExample:
-        columns, texts = self._columns, list[object]()
+        columns = self._columns
+        texts = list[object]()
         if isinstance(item, str):
             texts += [item] if len(columns) == 1 else item.split("\t")
         elif isinstance(item, Mapping):

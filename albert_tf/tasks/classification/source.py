@@ -69,7 +69,8 @@ class TextSource(Source):
     def rows(self, items):
         """See `Source`; all columns of a file of one's own; of several groups (MNLI), the group of each id."""
         if self.glue:
-            frame, groups = super().rows(items), [item.group for item in items]
+            frame = super().rows(items)
+            groups = [item.group for item in items]
             return frame.assign(group=groups) if len({*groups}) > 1 else frame
         return read_rows(self.config.predict_file, "predict_file")
 

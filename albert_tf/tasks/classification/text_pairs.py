@@ -50,7 +50,8 @@ def make_pair_features(settings: PairSettings, examples: Sequence[TextExample]) 
     """
     texts = [text for example in examples for text in (example.text_a, example.text_b or "")]
     ids = settings.tokenizer.encode_batch(texts)
-    pairs, uncut_lengths = [], []
+    pairs = []
+    uncut_lengths = []
     for ids_a, ids_b in zip(ids[::2], ids[1::2], strict=True):
         uncut_lengths.append(len(ids_a) + 2 + (len(ids_b) + 1 if len(ids_b) else 0))
         length_a, length_b = kept_lengths(len(ids_a), len(ids_b), settings.max_seq_length)
@@ -71,7 +72,9 @@ def make_text_features(
     if not settings.windows:
         return make_pair_features(settings, examples)
     room = settings.max_seq_length - 2
-    windows, owners, uncut_lengths = [], [], []
+    windows = []
+    owners = []
+    uncut_lengths = []
     texts = [example.text_a for example in examples]
     for example, ids in zip(examples, settings.tokenizer.encode_batch(texts), strict=True):
         uncut_lengths.append(len(ids) + 2)

@@ -74,7 +74,8 @@ def with_values(
     indices = label_indices(labels)
     found = []
     for example in examples:
-        place, value = f"{path}: {example.row}", example.label
+        place = f"{path}: {example.row}"
+        value = example.label
         if label_separator:
             words = split_labels(value, label_separator, place)
             own = {parse_value(word, indices, place) for word in words}

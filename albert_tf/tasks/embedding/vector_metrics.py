@@ -50,7 +50,8 @@ def nearest(
     Returns indices int64 [q, number] and scores float32 [q, number]; of equal scores, the first row is first.
     """
     number = min(number, len(corpus))
-    indices, products = [], []
+    indices = []
+    products = []
     for start in range(0, len(queries), _QUERIES_AT_A_TIME):
         batch = queries[start : start + _QUERIES_AT_A_TIME]
         scores = similarities(batch, corpus, similarity)

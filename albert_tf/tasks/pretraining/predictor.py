@@ -129,7 +129,8 @@ class PretrainedPredictor(PairPredictor, Embedder):
 
     def row_to_score(self, text: Item) -> list[int]:
         """The ids of a text to score, with [CLS] and [SEP]; an unusable text is an error."""
-        example, limit = super().check(text), self.task_settings["max_seq_length"]
+        example = super().check(text)
+        limit = self.task_settings["max_seq_length"]
         ids = self.tokenizer.encode(example.text_a)
         if example.text_b is not None or not 0 < len(ids) <= limit - 2:
             expected = f"a text to score has 1 to {limit - 2} tokens and no tab"

@@ -75,7 +75,8 @@ class PretrainingTask(Task):
                 raise UserError(f"--{flag}: needs records of --masking=static with {reason}")
             shuffling = config.shuffle_buffer_examples > 1, config.shuffle_buffer_examples
             data[flag] = RecordData(found, *shuffling, parts=parts[flag])
-        self.train_data, self.eval_data = data.get("input_file"), data.get("eval_file")
+        self.train_data = data.get("input_file")
+        self.eval_data = data.get("eval_file")
 
     def _resolve_model_config(self, run: RunConfig) -> AlbertConfig:
         config, path, stretches = self.config, run.init_checkpoint, run.warm_start_from_shallower

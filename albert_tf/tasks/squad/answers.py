@@ -92,14 +92,16 @@ def candidate_spans(
     if "cls_logits" in outputs:
         start_scores, starts, end_scores, ends, cls_logits = (outputs[name] for name in V2_OUTPUTS)
         shape = (*starts.shape, -1)
-        ends, end_scores = ends.reshape(shape), end_scores.reshape(shape)
+        ends = ends.reshape(shape)
+        end_scores = end_scores.reshape(shape)
         question = windows.columns["question_index"][:, 0]
         null_odds = np.full(question.max() + 1, np.inf)
         np.minimum.at(null_odds, question, cls_logits)
     else:
         starts, start_scores = _best_tokens(windows, outputs["start_logits"], n_best_size)
         ends, end_scores = _best_tokens(windows, outputs["end_logits"], n_best_size)
-        ends, end_scores = ends[:, None], end_scores[:, None]
+        ends = ends[:, None]
+        end_scores = end_scores[:, None]
         null_odds = np.zeros(0)
     arrays = _valid_spans(windows, starts, start_scores, ends, end_scores, max_answer_length)
     spans = Spans(*map(np.concatenate, zip(*arrays, strict=True)), null_odds)  # type: ignore[call-arg]
@@ -274,7 +276,8 @@ def score_v1(
 ) -> dict[str, float]:
     """`exact_match` and `f1` in percent, and `total`, by evaluate-v1.1.py's rules; no prediction counts as wrong."""
     normalize = functools.cache(normalize_answer)
-    exact, f1 = [], []
+    exact = []
+    f1 = []
     for question in questions:
         if question.id in predictions:
             predicted = normalize(predictions[question.id])

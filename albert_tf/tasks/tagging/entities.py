@@ -49,7 +49,8 @@ def entities_of(tags: Tags) -> list[tuple[str, int, int]]:
     Source: conlleval; `tests/tasks/tagging/test_entities.py` compares with seqeval.
     """
     entities: list[tuple[str, int, int]] = []
-    previous_letter, previous_type = OUTSIDE, ""
+    previous_letter = OUTSIDE
+    previous_type = ""
     for word, tag in enumerate(tags):
         letter, type = letter_and_type(tag)
         continues = letter in ("I", "E") and previous_letter in ("B", "I") and type == previous_type

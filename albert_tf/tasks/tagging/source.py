@@ -36,7 +36,8 @@ class TaggingSource(Source):
         if split == "train":
             self.form = file.form
         if split == "train" and not self.labels:
-            labels, known = file.labels(), self.initial_labels
+            labels = file.labels()
+            known = self.initial_labels
             self.labels = known if {*labels} <= {*known} else labels
         sentences = file.labelled(self.labels) if need_tags else file.sentences
         return list(enumerate(sentences))
