@@ -248,6 +248,8 @@ def call(name: str, *positional: Any, **keywords: Any) -> Any:
       UserError: an argument is unknown or wrong, or the program rejects its input.
     """
     program = program_of(name)
+    if name == "embed" and positional:
+        raise UserError("embed trains an embedder; load_predictor(model).embed(texts) makes vectors")
     with errors_of_python(program):
         names = further_names(name)
         arguments = with_names(program, positional, keywords, names)

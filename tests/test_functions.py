@@ -180,4 +180,6 @@ def test_wrong_arguments_are_one_line(
 def test_too_many_arguments_without_names_are_one_line():
     assert "expected arguments with names" in error_of(albert_tf.classify, "train.csv")
     assert "at most 2 without a name" in error_of(albert_tf.predict, "a", ["b"], "c")
+    line = error_of(albert_tf.embed, ["a text"])
+    assert line.endswith("load_predictor(model).embed(texts) makes vectors")
     assert "model is given twice" in error_of(albert_tf.predict, "a", model="b")
