@@ -54,9 +54,8 @@ class Run:
 
 # --- Data in the place of files ---
 
-Arguments = dict[
-    str, Any
-]  # of a call, by name; a converter may add the names of columns that it made
+# The arguments of a call, by name; a converter may add the names of columns that it made.
+Arguments = dict[str, Any]
 Converter = Callable[[Any, str, Arguments], Content]
 
 
@@ -139,6 +138,8 @@ def _text_groups(value: Any, name: str, arguments: Arguments) -> Content:
     names = _names_of(arguments.setdefault("text_columns", usual_names))
     if len(names) < len(lists):
         raise UserError(f"text_columns: expected {len(lists)} names for {name}, got {len(names)}")
+    if name == "eval_file" and len(lists) < len(names):
+        arguments.setdefault("eval_columns", names[: len(lists)])
     for column, texts in zip(names, lists, strict=False):
         columns[column] = python_data.texts_of(texts, name)
     if has_scores:
@@ -221,10 +222,11 @@ def _with_files(name: str, arguments: Mapping[str, Any]) -> tuple[Arguments, dic
     """The arguments of a program with paths in the place of data, and the files in memory with these paths."""
     replaced = dict(arguments)
     files: dict[str, bytes] = {}
-    converters = data_of(name)
-    for argument, value in arguments.items():
-        if argument in converters and not python_data.is_path(value):
-            content = converters[argument](value, argument, replaced)
+    # In the order of the table: the columns of training data decide the names of others.
+    for argument, convert in data_of(name).items():
+        value = arguments.get(argument)
+        if not python_data.is_path(value):
+            content = convert(value, argument, replaced)
             path = memory_files.path_of(argument, content.ending, content.data)
             files[path] = content.data
             replaced[argument] = path
@@ -249,7 +251,9 @@ def call(name: str, *positional: Any, **keywords: Any) -> Any:
     """
     program = program_of(name)
     if name == "embed" and positional:
-        raise UserError("embed trains an embedder; load_predictor(model).embed(texts) makes vectors")
+        raise UserError(
+            "embed trains an embedder; load_predictor(model).embed(texts) makes vectors"
+        )
     with errors_of_python(program):
         names = further_names(name)
         arguments = with_names(program, positional, keywords, names)
@@ -259,7 +263,9 @@ def call(name: str, *positional: Any, **keywords: Any) -> Any:
             arguments[SHORT_NAMES[short]] = arguments.pop(short)
         texts = []
         if program.lines:
-            texts.append(python_data.texts_of(arguments.pop(program.lines, ""), program.lines))
+            if program.lines not in arguments:
+                raise UserError(f"{program.lines} is required: a list of texts")
+            texts.append(python_data.texts_of(arguments.pop(program.lines), program.lines))
         arguments, files = _with_files(name, arguments)
         with memory_files.held(files):
             settings = settings_of(program, arguments)

@@ -144,6 +144,7 @@ def test_calls_in_threads_do_not_take_each_others_data(tiny_pretrained):
             "inptu_file: is no setting here; input_file is",
         ),
         ("score", {"model": "MODEL", "texts": "one"}, "texts: expected a list of texts, got one"),
+        ("search", {"model": "MODEL", "corpus": ["a"]}, "queries is required: a list of texts"),
         ("search", {"model": "MODEL", "queries": ["a"]}, "corpus is required"),
         (
             "search",

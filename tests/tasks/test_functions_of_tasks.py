@@ -123,6 +123,9 @@ def test_an_embedder_learns_from_lists(short, tmp_path):
         train=scored, eval=scored, loss="cosine", output_dir=tmp_path / "c", **short
     )
     assert "spearman" in run.results["eval"]
+    triplets = (*pairs, TEXTS)
+    run = albert_tf.embed(eval=pairs, train=triplets, output_dir=tmp_path / "d", **short)
+    assert "ndcg_at_10" in run.results["eval"]
 
 
 def test_a_run_is_resumed_with_the_same_data_only(short, tmp_path):
