@@ -2,7 +2,8 @@
 #
 #   make demo    raw text -> vocabulary -> records -> a small pretrained ALBERT, in about four minutes
 #   make test    lint and the tests to run before each commit (TEST_PROCESSES=1: one file at a time)
-#   make test-all  lint and every test; test-beam: those of Apache Beam, which it installs beside .venv
+#   make test-all  lint and every test
+#   make test-cluster  data preparation on a Dask cluster and Beam's job service, which it installs beside .venv
 #   make lint    format, lint rules and types
 #   make format  puts the code into the project's format
 #   make bench   speed and memory, at most 40 minutes; BENCH_FLAGS=--quick: at most 5
@@ -17,7 +18,7 @@
 SHELL := bash
 VENV := .venv
 ACCELERATORS := .venv.accelerators
-BEAM := .venv.beam
+CLUSTER := .venv.cluster
 REAL_WEIGHTS := .venv.real-weights
 RUNTIME := .venv.runtime
 TEST_PROCESSES := 2
@@ -27,7 +28,7 @@ UV = $(or $(shell command -v uv),$(VENV)/bin/uv)
 PYTEST = $(PYTHON) -m pytest -q --numprocesses=$(TEST_PROCESSES) --dist=loadfile --no-loadscope-reorder
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
-.PHONY: demo test test-all test-beam test-runtime runtime lint format bench accelerator-check real-weights peers lock setup clean
+.PHONY: demo test test-all test-cluster test-runtime runtime lint format bench accelerator-check real-weights peers lock setup clean
 
 demo: setup
 	@$(PYTHON) demo.py $(DEMO_FLAGS)
@@ -38,8 +39,8 @@ test: lint
 test-all: lint
 	@$(PYTEST) $(TEST_FLAGS)
 
-test-beam: $(BEAM)/ready
-	@$(BEAM)/bin/python -m pytest -q tests/data_prep/pretraining/test_beam.py $(TEST_FLAGS)
+test-cluster: $(CLUSTER)/ready
+	@$(CLUSTER)/bin/python -m pytest -q tests/data_prep/engines $(TEST_FLAGS)
 
 test-runtime: setup runtime
 	@RUNTIME_PYTHON=$(RUNTIME)/bin/python $(PYTHON) -m pytest -q tests/serving/test_runtime.py $(TEST_FLAGS)
@@ -72,9 +73,9 @@ $(ACCELERATORS)/ready: lab/tools/accelerators/requirements.txt | setup
 	@$(UV) pip install --quiet --python $(ACCELERATORS)/bin/python --requirement $<
 	@touch $@
 
-$(BEAM)/ready: pyproject.toml | setup
-	@rm -rf $(BEAM) && $(PYTHON) -m venv $(BEAM)
-	@$(UV) pip install --quiet --python $(BEAM)/bin/python --editable ".[beam,dev]"
+$(CLUSTER)/ready: pyproject.toml | setup
+	@rm -rf $(CLUSTER) && $(PYTHON) -m venv $(CLUSTER)
+	@$(UV) pip install --quiet --python $(CLUSTER)/bin/python --editable ".[beam,dask,dev]"
 	@touch $@
 
 real-weights: setup
@@ -95,7 +96,7 @@ lock: setup
 		--group pyproject.toml:runtime --output-file requirements-runtime.lock
 
 clean:
-	rm -rf $(VENV) $(ACCELERATORS) $(BEAM) $(REAL_WEIGHTS) $(RUNTIME) demo
+	rm -rf $(VENV) $(ACCELERATORS) $(CLUSTER) $(REAL_WEIGHTS) $(RUNTIME) demo
 
 setup: $(VENV)/ready
 

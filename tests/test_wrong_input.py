@@ -61,6 +61,8 @@ WRONG_FLAGS = {
     f"{CREATE_X} --max_seq_length=4": "--max_seq_length must be at least 5",
     f"{CREATE_X} --masking=dynamic --record_format=full": "dynamic needs --record_format=packed",
     f"{CREATE_X} --pipeline_options=--x": "--pipeline_options contradicts --runner=local",
+    f"{CREATE_X} --runner=dask --pipeline_options=--x": "--pipeline_options contradicts --runner=dask",
+    f"{CREATE_X} --dask_scheduler=tcp://a:1": "--dask_scheduler contradicts --runner=local",
     f"{CREATE_X} --runner=direct --pipeline_options=--a='": "cannot be split into options (No clos",
     "data_prep.train_sentencepiece --output_prefix=x --input_file={tasks} --vocab_size=13": (
         "--vocab_size must be at least 14"

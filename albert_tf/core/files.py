@@ -253,11 +253,12 @@ class OutputFile:
     """A file that appears under its name only when the `with` block ends without an exception.
 
     Of a link, the target is replaced. A pipe or a device, such as /dev/stdout, gets the bytes as they are written.
-    Inside the block, no other process can write the file: that is a `UserError` there.
+    Inside the block, no other process can write the file: that is a `UserError` there, or the other process waits.
     """
 
-    def __init__(self, path: str):
+    def __init__(self, path: str, *, wait: bool = False):
         self.path = path
+        self._wait = wait  # for another process that writes it; then the file is written again
         self.num_bytes = 0  # written so far
 
     def write(self, data: bytes | memoryview) -> None:
@@ -268,7 +269,7 @@ class OutputFile:
 
     def __enter__(self) -> "OutputFile":
         with errors_named(self.path, "written"):
-            self._opened = _opened_for_writing(self.path)
+            self._opened = _opened_for_writing(self.path, self._wait)
             self._file = self._opened.__enter__()
         return self
 
@@ -277,7 +278,7 @@ class OutputFile:
             self._opened.__exit__(*error)
 
 
-def _opened_for_writing(path: str) -> contextlib.AbstractContextManager[Any]:
+def _opened_for_writing(path: str, wait: bool) -> contextlib.AbstractContextManager[Any]:
     """The file of an `OutputFile`: written in place, if it is no regular one, or replaced at the end of the block."""
     if is_folder(path) or path.endswith("/"):
         raise IsADirectoryError(errno.EISDIR, "it is a folder")
@@ -290,17 +291,17 @@ def _opened_for_writing(path: str) -> contextlib.AbstractContextManager[Any]:
         return os.fdopen(os.dup(descriptor), "wb")  # opened by its path, a file would begin anew
     if _is_written_through(path):
         return os.fdopen(os.open(path, os.O_WRONLY), "wb")
-    return _replaced(path)
+    return _replaced(path, wait)
 
 
 @contextlib.contextmanager
-def _replaced(path: str) -> Iterator[Any]:
+def _replaced(path: str, wait: bool) -> Iterator[Any]:
     """A temporary file, which takes the place of a local file when the block ends without an exception."""
     target = os.path.realpath(path)
     folder, name = os.path.split(target)
     start = os.path.join(folder, _TEMPORARY + _short(name))
     in_use = f"{path}: is being written by another process; wait, or choose another file"
-    with locks.holding(f"{start}.lock", in_use):
+    with locks.holding(f"{start}.lock", in_use, wait=wait):
         # Nobody else writes it: what is there was left by processes that were killed.
         for left_behind in glob.glob(glob.escape(f"{start}-") + "[0-9a-f]" * 16):
             os.remove(left_behind)

@@ -10,8 +10,8 @@ all of the original's features (`albert_tf/data/record_formats/`).
 An output file is complete or absent; the same command continues a run that was killed. Until the run ends, its folder
 contains `.unfinished`, with 2 bytes for each token of the text (half of its size) and 20 bytes for each example.
 
-The implementation is in `albert_tf/data_prep/pretraining/`. `make_records.py` makes the records with processes of this
-machine; with `--runner`, Apache Beam makes the same files on this machine or on a cluster (`beam.py`).
+The implementation is in `albert_tf/data_prep/pretraining/`. With `--runner`, a cluster of Dask or Apache Beam makes the
+same files (`albert_tf/data_prep/engines/`).
 
 Source: create_pretraining_data.py of the original.
 """

@@ -185,7 +185,7 @@ COMPILED_FUNCTIONS = """
 import importlib, sys
 import numba
 from albert_tf.data_prep import create_pretraining_data as program
-from albert_tf.data_prep.pretraining import make_records
+from albert_tf.data_prep.engines import choice
 
 def signatures():
     modules = map(importlib.import_module, {modules})
@@ -193,13 +193,13 @@ def signatures():
     kind = numba.core.dispatcher.Dispatcher
     return {{str(function): function.signatures for function in functions if isinstance(function, kind)}}
 
-class Workers(make_records.Workers):
+class Workers(choice.Workers):
     def __enter__(self):
         global before
         before = signatures()
         return super().__enter__()
 
-make_records.Workers = Workers
+choice.Workers = Workers
 for settings in {settings}:
     program.main(program.PretrainingDataSettings(**settings))
     assert before == signatures() and any(before.values()), (before, signatures())

@@ -57,7 +57,8 @@ def counts_of(job: Job, path: str) -> dict[str, Any] | None:
 @contextlib.contextmanager
 def writing(job: Job, path: str, counts: dict[str, Any]) -> Iterator[OutputFile]:
     """A file that gets its name when it is complete, after its counts, which may be filled until then."""
-    with OutputFile(path) as file:
+    # A worker of a cluster that was given up may still be writing the file.
+    with OutputFile(path, wait=True) as file:
         yield file
         counts["bytes"] = file.num_bytes
         files.write_bytes(_counts_file(job, path), json.dumps(counts).encode())

@@ -5,28 +5,25 @@
    blocks, shuffles them and writes their records.
 3. `create_pretraining_data` writes the metadata.
 
-An engine calls the functions of the first two steps: `Workers` with processes of this machine, each with about 200 MB,
-or `beam.py`. The result is the same, because it depends only on the text, the settings and the seed.
+An engine (`engines/`) calls the functions of the first two steps: with processes of this machine, each with about 200
+MB, or on a cluster. The result is the same, because it depends only on the text, the settings and the seed.
 
 A block or shard is complete or absent; the same command therefore makes what an interrupted run did not. Until the end,
 the folder contains `.unfinished`, with the settings of the run and the blocks.
 """
 
-import contextlib
-import logging
 import os
-import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import albert_tf
 from albert_tf.core import files
 from albert_tf.core.errors import UserError
 from albert_tf.core.locks import locked
-from albert_tf.core.workers import Workers
 from albert_tf.data.pretraining_examples import Vocabulary, masking_rule, pair_rule
 from albert_tf.data.record_formats.base import METADATA_FILE, add_counts
 from albert_tf.data_prep import corpus
+from albert_tf.data_prep.engines.choice import engine_of
 from albert_tf.data_prep.pretraining import blocks, shards
 from albert_tf.data_prep.pretraining.blocks import Counts, Inputs, Job
 from albert_tf.data_prep.pretraining.plan import plan_shards
@@ -45,7 +42,7 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> tuple[dict[str
     Returns the content of `metadata.json`, and whether all records existed before. A UserError if the input is missing,
     empty or not UTF-8, or the folder contains other records.
     """
-    engine_of = _workers if settings.runner == "local" else _import_beam().BeamEngine
+    make_engine = engine_of(settings)
     job = _make_job(settings)
     paths = corpus.expand_paths(settings.input_file)
     inputs = [{"file": path, "bytes": corpus.size_of(path)} for path in paths]
@@ -54,7 +51,9 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> tuple[dict[str
         if metadata := _begin(settings, identity):
             files.remove(settings.work_folder)  # of a run that was killed at the very end
             return metadata, True
-        with engine_of(job) as engine:
+        state_file = _state_file(settings)
+        prepare = shards.compile_functions
+        with make_engine(settings, job, prepare=prepare, common_file=state_file) as engine:
             counts, counts_of_shards = _make_shards(job, inputs, engine)
         for counts_of_shard in counts_of_shards:
             of_run = {
@@ -88,36 +87,6 @@ def _make_shards(job: Job, inputs: Inputs, engine: Any) -> tuple[dict[str, Any],
             made.append(counts)
             progress.update(counts["examples"])
     return text_counts, made
-
-
-def _workers(job: Job) -> Workers:
-    shards.compile_functions(job)
-    return Workers(job.settings.num_workers, job)
-
-
-def _import_beam() -> Any:
-    """The module `beam`, which is imported only for the runners that need it."""
-    try:
-        with quiet_imports():
-            from albert_tf.data_prep.pretraining import beam
-    except ModuleNotFoundError as error:
-        if not (error.name or "").startswith("apache_beam"):
-            raise
-        hint = "needs Apache Beam: pip install '.[beam]' in a checkout"
-        raise UserError(f"every --runner but local {hint}") from None
-    return beam
-
-
-@contextlib.contextmanager
-def quiet_imports() -> Iterator[None]:
-    """Hides Beam's warnings about cloud clients that are not installed."""
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(logging.NOTSET)
 
 
 # --- The beginning and the end of a run.
@@ -156,7 +125,7 @@ def _begin(settings: PretrainingDataSettings, identity: Mapping[str, Any]) -> di
     """Starts a run in its folder, or continues one that was interrupted; returns the metadata of a finished one."""
     folder = settings.output_dir
     metadata_file = os.path.join(folder, METADATA_FILE)
-    state_file = os.path.join(settings.work_folder, "settings.json")
+    state_file = _state_file(settings)
     path = metadata_file if files.exists(metadata_file) else state_file
     earlier = files.read_json_if_there(path)
     names = files.names_in(folder) if files.is_folder(folder) else []
@@ -173,6 +142,11 @@ def _begin(settings: PretrainingDataSettings, identity: Mapping[str, Any]) -> di
         files.remove(settings.work_folder)
         files.write_bytes(state_file, files.json_bytes(identity))
     return None
+
+
+def _state_file(settings: PretrainingDataSettings) -> str:
+    """The file with the settings of a run that has not ended."""
+    return os.path.join(settings.work_folder, "settings.json")
 
 
 def _check_equal(folder: str, found: Mapping[str, Any], expected: Mapping[str, Any]) -> None:

@@ -2,26 +2,24 @@
 
 import dataclasses
 import os
-import shlex
 from collections.abc import Mapping, Set
 from typing import Any
 
 from albert_tf.core.settings import LARGEST_SEED, Settings, setting
-from albert_tf.core.workers import num_workers_setting
 from albert_tf.data.pretraining_examples import SENTENCE_TASKS
 from albert_tf.data.record_formats import FORMATS
 from albert_tf.data_prep.corpus import invalid_utf8_setting
+from albert_tf.data_prep.engines.settings import EngineSettings
 from albert_tf.tasks.settings import LONGEST_SEQUENCE
 from albert_tf.text.settings import TextSettings, VocabularySettings
 from albert_tf.text.word_starts import WORD_START_RULES
 
 _LENGTH = {"minimum": 1, "maximum": LONGEST_SEQUENCE}
 MAX_SHARDS = 99_999  # the names of files have five digits
-RUNNERS = ("local", "direct", "flink", "spark", "dataflow", "portable")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PretrainingDataSettings(VocabularySettings, TextSettings):
+class PretrainingDataSettings(VocabularySettings, TextSettings, EngineSettings):
     """Which text becomes records, and how (original create_pretraining_data.py:31-92)."""
 
     input_file: str = setting(
@@ -94,26 +92,9 @@ class PretrainingDataSettings(VocabularySettings, TextSettings):
         maximum=MAX_SHARDS,
     )
     invalid_utf8: str = invalid_utf8_setting()
-    num_workers: int | None = num_workers_setting()
-    runner: str = setting(
-        "local",
-        "local: processes of this machine; the others use Apache Beam: direct on this machine, portable at any"
-        " --job_endpoint. Changes no result.",
-        choices=RUNNERS,
-        changes_results=False,
-    )
-    pipeline_options: str = setting(
-        "", "Options of Beam and of the runner, as on a command line.", changes_results=False
-    )
 
     def __post_init__(self):
         super().__post_init__()
-        if self.runner == "local" and self.pipeline_options:
-            self.refuse("pipeline_options", "contradicts --runner=local, which is not Beam")
-        try:
-            shlex.split(self.pipeline_options)
-        except ValueError as error:
-            self.refuse("pipeline_options", f"cannot be split into options ({error})")
         if self.masking not in FORMATS[self.record_format].masking:
             able = [name for name in FORMATS if self.masking in FORMATS[name].masking]
             self.refuse("masking", f"={self.masking} needs --record_format={' or '.join(able)}")

@@ -1,7 +1,4 @@
-"""The engine on Apache Beam: calls the functions of `blocks.py` and `shards.py` on any number of machines.
-
-Each call leaves its result in files of the run's folder; a task that is given again does nothing if its file is there.
-"""
+"""The engine on Apache Beam: one pipeline for each map, on the runner that the settings name."""
 
 import concurrent.futures
 import contextlib
@@ -18,8 +15,7 @@ from apache_beam.runners.runner import PipelineState
 
 from albert_tf.core.errors import UserError
 from albert_tf.core.workers import num_cores
-from albert_tf.data_prep.pretraining.blocks import Job
-from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
+from albert_tf.data_prep.engines.settings import EngineSettings
 
 _FILES_READ_TOGETHER = 64  # remote ones answer slowly
 
@@ -27,28 +23,38 @@ _FILES_READ_TOGETHER = 64  # remote ones answer slowly
 class BeamEngine(contextlib.AbstractContextManager):
     """Maps as `Workers` does, each time with a pipeline on the runner that the settings name."""
 
-    def __init__(self, job: Job):
-        self._job = job
+    def __init__(
+        self,
+        settings: EngineSettings,
+        shared: Any,
+        *,
+        prepare: Callable[
+            [Any], object
+        ],  # not called: a worker compiles functions at its first item
+        common_file: str,
+    ):
+        self._settings = settings
+        self._shared = shared
 
     def __exit__(self, *_error: object) -> None:
         pass
 
-    def map(self, function: Callable[[Job, Any], Any], items: Iterable[Any]) -> Iterator[Any]:
-        """Yields `function(job, item)` for every item, in order; the function must leave its result in a file."""
+    def map(self, function: Callable[[Any, Any], Any], items: Iterable[Any]) -> Iterator[Any]:
+        """Yields `function(shared, item)` for every item, in order; the function must leave its result in a file."""
         items = list(items)
-        pipeline = apache_beam.Pipeline(options=pipeline_options(self._job.settings))
+        pipeline = apache_beam.Pipeline(options=pipeline_options(self._settings))
         spread = pipeline | apache_beam.Create(items) | apache_beam.Reshuffle()
-        _ = spread | apache_beam.Map(_call, function, self._job)
+        _ = spread | apache_beam.Map(_call, function, self._shared)
         _run(pipeline)
         with concurrent.futures.ThreadPoolExecutor(_FILES_READ_TOGETHER) as pool:
-            yield from pool.map(functools.partial(function, self._job), items)
+            yield from pool.map(functools.partial(function, self._shared), items)
 
 
-def _call(item: Any, function: Callable[[Job, Any], Any], job: Job) -> None:
-    function(job, item)
+def _call(item: Any, function: Callable[[Any, Any], Any], shared: Any) -> None:
+    function(shared, item)
 
 
-def pipeline_options(settings: PretrainingDataSettings) -> PipelineOptions:
+def pipeline_options(settings: EngineSettings) -> PipelineOptions:
     """The options of Beam: those that `--runner` and `--num_workers` imply, followed by the user's."""
     options = [f"--runner={settings.runner.capitalize()}Runner"]
     if settings.runner == "direct":

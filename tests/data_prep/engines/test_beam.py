@@ -5,8 +5,8 @@ import importlib.util
 import pytest
 
 from albert_tf.core.errors import UserError
+from albert_tf.data_prep.engines.choice import quiet_imports
 from albert_tf.data_prep.pretraining import blocks, plan
-from albert_tf.data_prep.pretraining.make_records import quiet_imports
 from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
 from tests.data_prep.test_create_pretraining_data import (
     contents,
@@ -22,7 +22,7 @@ needs_beam = pytest.mark.skipif(not HAS_BEAM, reason="Apache Beam is not install
 
 if HAS_BEAM:
     with quiet_imports():
-        from albert_tf.data_prep.pretraining import beam
+        from albert_tf.data_prep.engines import beam
 
 
 @pytest.fixture(scope="module")
@@ -148,14 +148,20 @@ def test_options_reach_beam():
     assert options["job_name"] == "a b"
 
 
-def test_without_beam(tmp_path, spm_model_file):
-    (tmp_path / "apache_beam.py").write_text(
-        "raise ModuleNotFoundError('not here', name='apache_beam')"
-    )
+@pytest.mark.parametrize(
+    ("runner", "module", "name"),
+    [("direct", "apache_beam", "Apache Beam"), ("dask", "distributed", "Dask")],
+)
+def test_a_missing_package_is_one_line(tmp_path, spm_model_file, runner, module, name):
+    missing = f"raise ModuleNotFoundError('not here', name='{module}')"
+    (tmp_path / f"{module}.py").write_text(missing)
     (tmp_path / "x.txt").write_text("x")
-    flags = [f"--input_file={tmp_path}/x.txt", f"--output_dir={tmp_path}/y", "--runner=direct"]
+    flags = [f"--input_file={tmp_path}/x.txt", f"--output_dir={tmp_path}/y", f"--runner={runner}"]
     flags += [f"--spm_model_file={spm_model_file}", "--max_predictions_per_seq=77"]
     result = run_script(PROGRAM, *flags, PYTHONPATH=str(tmp_path))
     assert result.returncode == 1
-    assert result.stderr.endswith("needs Apache Beam: pip install '.[beam]' in a checkout\n")
+    extra = "dask" if runner == "dask" else "beam"
+    hint = f"--runner={runner} needs {name}: pip install '.[{extra}]' in a checkout\n"
+    assert result.stderr.endswith(hint)
     assert result.stderr.count("\n") == 1
+    assert not (tmp_path / "y").exists()
