@@ -351,6 +351,10 @@ def train_sentencepiece(
 ) -> str: ...
 def create_pretraining_data(
     *,
+    num_workers: int | None = None,
+    runner: _Text = "local",
+    dask_scheduler: _Text = "",
+    pipeline_options: _Text = "",
     do_lower_case: bool = True,
     keep_accents: bool = False,
     spm_model_file: _Text = "",
@@ -373,9 +377,6 @@ def create_pretraining_data(
     short_seq_prob: float = 0.1,
     num_shards: int = 0,
     invalid_utf8: _Text = "error",
-    num_workers: int | None = None,
-    runner: _Text = "local",
-    pipeline_options: _Text = "",
 ) -> str: ...
 def sample_corpus(
     *,
