@@ -53,16 +53,27 @@ class SmallFormsSettings(Settings):
     )
 
 
-def batches_of(tokenizer, texts: Sequence[str], most: int) -> list[dict[str, np.ndarray]]:
-    """Features of texts in batches of similar length."""
+def batches_of(
+    tokenizer, texts: Sequence[str], most: int, most_tokens: int = 0
+) -> list[dict[str, np.ndarray]]:
+    """Features of texts, the shortest first, in batches of similar length.
+
+    Args:
+      most: tokens of a text; longer ones are cut.
+      most_tokens: of a batch with its padding; 0 for no bound besides `BATCH_SIZE` texts.
+    """
     rows = [
         [tokenizer.cls_id, *ids[: most - 2], tokenizer.sep_id]
         for ids in tokenizer.encode_batch(list(texts))
     ]
     rows.sort(key=len)
     batches = []
-    for start in range(0, len(rows), BATCH_SIZE):
-        chosen = rows[start : start + BATCH_SIZE]
+    while rows:
+        number = BATCH_SIZE
+        while most_tokens and number > 1 and number * len(rows[:number][-1]) > most_tokens:
+            number -= 1
+        chosen = rows[:number]
+        rows = rows[number:]
         length = max(len(row) for row in chosen)
         ids = np.full([len(chosen), length], tokenizer.pad_id)
         mask = np.zeros_like(ids)

@@ -1,0 +1,308 @@
+r"""Compares engines and forms of an embedder side by side: texts per second, cosines with float32, STS-B, megabytes.
+
+    python -m lab.engines models/albert-minilm-l6 --data_dir=data
+
+"Ours" are the exports of this project, in the batches that its predictors make (at most 1,024 tokens). The others are
+what somebody would do with the same model: its file in float32 in ONNX Runtime and OpenVINO, the quantization of both
+(`quantize_dynamic`, and static quantization by NNCF with 96 of the texts), in batches of 32 texts of similar length.
+All take turns in one process, one thread each; tokens are left out. Engines that are not installed are skipped.
+
+It also measures one text of 16 tokens in a model of random weights with one shared layer, and with layers of their own.
+The output file gets an entry for each model; a plot is written beside it.
+"""
+
+import dataclasses
+import datetime
+import importlib.metadata
+import json
+import pathlib
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from albert_tf.core import files, flags
+from albert_tf.core.errors import UserError
+from albert_tf.core.settings import Settings, setting
+from albert_tf.formats import layouts
+from albert_tf.formats.weights import Weights, encoder_shapes, report_of
+from albert_tf.model.config import AlbertConfig
+from albert_tf.model.head_names import PRETRAINING
+from albert_tf.serving import graph_engines, onnx_files
+from albert_tf.serving.graph_engines import OnnxRuntime, OpenVino, Run
+from albert_tf.serving.onnx_model import MODEL, inputs_of
+from lab import machine, real_weights
+from lab.small_forms import batches_of, texts_for_times
+
+Batches = list[dict[str, np.ndarray]]
+
+OURS = {
+    "float32, ONNX Runtime": ("none", OnnxRuntime()),
+    "int8, ONNX Runtime": ("int8", OnnxRuntime()),
+    "int8_rows, ONNX Runtime": ("int8_rows", OnnxRuntime()),
+    "int8_weights, OpenVINO": ("int8_weights", OpenVino("float32", 128)),
+    "int8_weights, OpenVINO, bfloat16": ("int8_weights", OpenVino("bfloat16", 128)),
+}
+OF_A_USER = 32  # texts of a batch of others
+LATENCY_TOKENS = 16
+LATENCY_CALLS = 200
+NUM_CALIBRATED = 96
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EngineSettings(Settings):
+    """The model, the data and how often each pass is repeated."""
+
+    model: str = setting("", "An embedder.", required=True, input_path=True)
+    data_dir: str = setting("", "Folder with glue and text.", required=True, input_path=True)
+    repetitions: int = setting(5, "Passes over the texts.", minimum=1)
+    output_file: str = setting("docs/results/data/engines.json", "JSON file of the results.")
+
+
+@dataclasses.dataclass(eq=False)
+class Way:
+    """A way to compute the model."""
+
+    run: Run
+    batches: Batches  # of the texts for times
+    megabytes: float
+    is_ours: bool
+    seconds: list[float] = dataclasses.field(default_factory=list)
+
+
+def main(settings: EngineSettings) -> None:
+    """Measures, prints a line for each way, and writes the results and the plot."""
+    from albert_tf import load_predictor
+
+    predictor = load_predictor(settings.model, engine="onnxruntime")
+    weights = layouts.read_weights(settings.model)
+    data = real_weights.read_data(settings.data_dir)["test"]
+    texts = texts_for_times(settings.data_dir)
+    most = predictor.task_settings["max_seq_length"]
+    with tempfile.TemporaryDirectory() as folder:
+        ways = ways_to_compute(weights, predictor, texts, most, pathlib.Path(folder))
+        for _ in range(settings.repetitions):
+            for way in ways.values():
+                way.run(inputs_of(way.batches[0]))  # fills the caches
+                started = time.process_time()
+                for batch in way.batches:
+                    way.run(inputs_of(batch))
+                way.seconds.append(time.process_time() - started)
+        pairs = batches_of(predictor.tokenizer, [*data[0], *data[1]], most)
+        rows = {}
+        expected: np.ndarray | None = None
+        for name, way in ways.items():
+            vectors = np.concatenate([vectors_of(way.run, batch) for batch in pairs])
+            expected = vectors if expected is None else expected
+            cosines = (vectors * expected).sum(axis=1)
+            rows[name] = {
+                "is_ours": way.is_ours,
+                "texts_per_processor_second": round(len(texts) / float(np.median(way.seconds)), 1),
+                "seconds": [round(seconds, 3) for seconds in way.seconds],
+                "median_cosine": round(float(np.median(cosines)), 5),
+                "least_cosine": round(float(cosines.min()), 5),
+                "sts_b_spearman": sts_b(vectors, predictor.tokenizer, data, most),
+                "megabytes": round(way.megabytes, 2),
+            }
+            print(name, rows[name], flush=True)
+    result = {
+        "processor": machine.processor_name(),
+        "instructions": instructions(),
+        "date": f"{datetime.date.today()}",
+        "commit": machine.commit(".", short=True),
+        "versions": versions(),
+        "texts": len(texts),
+        "ways": rows,
+        "one_text_of_16_tokens": latency(),
+    }
+    output = pathlib.Path(settings.output_file)
+    results = json.loads(output.read_text()) if output.exists() else {}
+    results[pathlib.Path(settings.model).name] = result
+    files.write_bytes(settings.output_file, files.json_bytes(results))
+    plot(rows, output.with_suffix(".png"))
+
+
+def ways_to_compute(
+    weights: Weights, predictor: Any, texts: Sequence[str], most: int, folder: pathlib.Path
+) -> dict[str, Way]:
+    """All that can be computed here; the first is that in float32, of which the others' cosines are taken."""
+    missing = report_of(weights).initialized
+    ours = batches_of(
+        predictor.tokenizer, texts, most, most_tokens=predictor.compute.tokens_of_batch
+    )
+    usual = batches_of(predictor.tokenizer, texts, most)
+    ways = {}
+    for name, (quantization, engine) in OURS.items():
+        if not graph_engines.is_installed(engine.name):
+            continue
+        content = onnx_files.convert(weights, missing, quantization)[MODEL]
+        ways[name] = Way(engine.compile(content, 1), ours, len(content) / 1e6, True)
+
+    path = folder / "float32.onnx"
+    path.write_bytes(onnx_files.convert(weights, missing)[MODEL])
+    others: dict[str, Callable[[], tuple[Run, float]]] = {
+        "ONNX Runtime, float32": lambda: compiled(OnnxRuntime(), path),
+        "ONNX Runtime, quantize_dynamic": lambda: dynamic(path),
+        "OpenVINO, float32": lambda: compiled(OpenVino("float32"), path),
+        "OpenVINO, bfloat16": lambda: compiled(OpenVino("bfloat16"), path),
+        "OpenVINO, NNCF": lambda: by_nncf(path, usual),
+    }
+    for name, make in others.items():
+        try:
+            run, megabytes = make()
+        except (ImportError, UserError):
+            continue
+        ways[name] = Way(run, usual, megabytes, False)
+    return ways
+
+
+def compiled(engine: graph_engines.GraphEngine, path: pathlib.Path) -> tuple[Run, float]:
+    """A file in an engine, and its megabytes."""
+    return engine.compile(str(path), 1), path.stat().st_size / 1e6
+
+
+def dynamic(path: pathlib.Path) -> tuple[Run, float]:
+    """The file as ONNX Runtime's own program quantizes it, with a scale for each column of a kernel."""
+    from onnxruntime.quantization import quantize_dynamic
+
+    target = path.with_name("dynamic.onnx")
+    quantize_dynamic(path, target, per_channel=True)
+    return compiled(OnnxRuntime(), target)
+
+
+def by_nncf(path: pathlib.Path, batches: Batches) -> tuple[Run, float]:
+    """The file as NNCF quantizes it for OpenVINO, with texts for its statistics."""
+    import nncf
+    import openvino
+
+    texts = []
+    for batch in batches:
+        for ids, mask in zip(batch["input_ids"], batch["input_mask"], strict=True):
+            row = {name: array[None, : mask.sum()] for name, array in _features(ids, mask).items()}
+            texts.append(inputs_of(row))
+    model = nncf.quantize(
+        openvino.Core().read_model(str(path)),
+        nncf.Dataset(texts),
+        model_type=nncf.ModelType.TRANSFORMER,
+        subset_size=NUM_CALIBRATED,
+    )
+    target = path.with_name("nncf.xml")
+    openvino.save_model(model, target)
+    run, megabytes = compiled(OpenVino("float32"), target)
+    return run, megabytes + target.with_suffix(".bin").stat().st_size / 1e6
+
+
+def _features(ids: np.ndarray, mask: np.ndarray) -> dict[str, np.ndarray]:
+    return {"input_ids": ids, "input_mask": mask, "segment_ids": 0 * ids}
+
+
+def vectors_of(run: Run, batch: dict[str, np.ndarray]) -> np.ndarray:
+    """Vectors of length 1, [B, D]."""
+    vectors = run(inputs_of(batch))["embedding"]
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def sts_b(vectors: np.ndarray, tokenizer: Any, data: real_weights.Pairs, most: int) -> float:
+    """Spearman's correlation of vectors in the order in which `batches_of` has put the texts of `data`."""
+    texts = [*data[0], *data[1]]
+    lengths = [min(len(ids), most - 2) for ids in tokenizer.encode_batch(texts)]
+    order = np.argsort(lengths, kind="stable")
+    restored = np.empty_like(vectors)
+    restored[order] = vectors
+    by_text = dict(zip(texts, restored, strict=True))
+
+    def embed(chosen: Sequence[str]) -> np.ndarray:
+        return np.stack([by_text[text] for text in chosen])
+
+    return real_weights.scores(embed, {"test": data})["test"]
+
+
+def latency() -> dict[str, dict[str, float]]:
+    """Milliseconds of one text, the median of many calls that take turns, for one shared layer and six of their own."""
+    rng = np.random.default_rng(0)
+    ids = rng.integers(5, 30_000, [1, LATENCY_TOKENS])
+    inputs = inputs_of(_features(ids, np.ones_like(ids)))
+    found = {}
+    for quantization in ("none", "int8"):
+        runs = {}
+        for groups in (1, 6):
+            model = random_weights(groups)
+            missing = report_of(model).initialized
+            content = onnx_files.convert(model, missing, quantization)[MODEL]
+            runs[groups] = OnnxRuntime().compile(content, 1)
+        seconds: dict[int, list[float]] = {groups: [] for groups in runs}
+        for _ in range(LATENCY_CALLS):
+            for groups, run in runs.items():
+                run(inputs)  # a process that serves one model has it in its caches
+                started = time.perf_counter()
+                run(inputs)
+                seconds[groups].append(time.perf_counter() - started)
+        shared, own = (1e3 * float(np.median(seconds[groups])) for groups in runs)
+        found[quantization] = {
+            "shared_ms": round(shared, 3),
+            "own_layers_ms": round(own, 3),
+            "ratio": round(shared / own, 3),
+        }
+    return found
+
+
+def random_weights(groups: int) -> Weights:
+    """Six layers of the width of all-MiniLM-L6-v2 in some groups, random."""
+    config = AlbertConfig(
+        vocab_size=30_522,
+        embedding_size=128,
+        hidden_size=384,
+        num_hidden_layers=6,
+        num_hidden_groups=groups,
+        num_attention_heads=12,
+        intermediate_size=1536,
+    )
+    rng = np.random.default_rng(0)
+    shapes = encoder_shapes(config)
+    arrays = {name: rng.normal(0, 0.02, shape).astype("f4") for name, shape in shapes.items()}
+    return Weights("random", config, arrays, PRETRAINING)
+
+
+def instructions() -> list[str]:
+    """The instructions of the processor that decide which kernels an engine takes."""
+    known = machine.processor_info().get("flags", "").split()
+    wanted = ("avx2", "avx512f", "avx_vnni", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8")
+    return [name for name in wanted if name in known]
+
+
+def versions() -> dict[str, str]:
+    """Of the engines that are installed."""
+    found = {}
+    for package in ("onnxruntime", "openvino", "nncf"):
+        if graph_engines.is_installed(package):
+            found[package] = importlib.metadata.version(package)
+    return found
+
+
+def plot(rows: Mapping[str, Mapping[str, Any]], path: pathlib.Path) -> None:
+    """Texts per second against what is lost, one minus the cosine; the area of a point is that of its file."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(8, 4.5), layout="constrained")
+    for name, row in rows.items():
+        lost = max(1 - row["median_cosine"], 1e-5)
+        color = "tab:blue" if row["is_ours"] else "tab:gray"
+        axes.scatter(
+            row["texts_per_processor_second"], lost, 8 * row["megabytes"], color, alpha=0.6
+        )
+        place = (row["texts_per_processor_second"], lost)
+        axes.annotate(name, place, xytext=(6, 6), textcoords="offset points", fontsize=8)
+    axes.set_yscale("log")
+    axes.set_xlabel("texts per second of one thread")
+    axes.set_ylabel("1 - median cosine with float32")
+    axes.margins(x=0.2, y=0.15)
+    figure.savefig(path, dpi=120)
+
+
+if __name__ == "__main__":
+    flags.run(main, EngineSettings, description=__doc__, positional=("model",))
