@@ -8,7 +8,7 @@ what somebody would do with the same model: its file in float32 in ONNX Runtime 
 All take turns in one process, one thread each; tokens are left out. Engines that are not installed are skipped.
 
 It also measures one text of 16 tokens in a model of random weights with one shared layer, and with layers of their own.
-The output file gets an entry for each model; a plot is written beside it.
+The output file gets an entry for each model, and the page its tables and the picture.
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ from albert_tf.model.head_names import PRETRAINING
 from albert_tf.serving import graph_engines, onnx_files
 from albert_tf.serving.graph_engines import OnnxRuntime, OpenVino, Run
 from albert_tf.serving.onnx_model import MODEL, inputs_of
-from lab import machine, real_weights
+from lab import machine, real_weights, report, tables
 from lab.small_forms import batches_of, texts_for_times
 
 Batches = list[dict[str, np.ndarray]]
@@ -59,6 +59,9 @@ class EngineSettings(Settings):
     data_dir: str = setting("", "Folder with glue and text.", required=True, input_path=True)
     repetitions: int = setting(5, "Passes over the texts.", minimum=1)
     output_file: str = setting("docs/results/data/engines.json", "JSON file of the results.")
+    page: str = setting(
+        "docs/speed.md", "Page that gets the tables and the picture; empty for none."
+    )
 
 
 @dataclasses.dataclass(eq=False)
@@ -121,7 +124,9 @@ def main(settings: EngineSettings) -> None:
     results = json.loads(output.read_text()) if output.exists() else {}
     results[pathlib.Path(settings.model).name] = result
     files.write_bytes(settings.output_file, files.json_bytes(results))
-    plot(rows, output.with_suffix(".png"))
+    if settings.page:
+        plot(rows, pathlib.Path(settings.page).parent / "pictures" / "engines.png")
+        report.replace_parts(settings.page, {"engines": page_lines(results)})
 
 
 def ways_to_compute(
@@ -279,6 +284,46 @@ def versions() -> dict[str, str]:
         if graph_engines.is_installed(package):
             found[package] = importlib.metadata.version(package)
     return found
+
+
+def page_lines(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """The tables of the page, one for each model."""
+    lines = []
+    for name, result in results.items():
+        ways = result["ways"]
+        fastest = max(
+            way["texts_per_processor_second"] for way in ways.values() if not way["is_ours"]
+        )
+        rows = [
+            (
+                f"{'**ours:** ' * way['is_ours']}{title}",
+                f"{way['texts_per_processor_second']:.1f}",
+                f"{way['texts_per_processor_second'] / fastest:.2f}",
+                f"{way['median_cosine']:.4f}",
+                f"{way['least_cosine']:.3f}",
+                f"{way['sts_b_spearman']:.4f}",
+                f"{way['megabytes']:.1f}",
+            )
+            for title, way in ways.items()
+        ]
+        versions = ", ".join(
+            f"{package} {version}" for package, version in result["versions"].items()
+        )
+        machine_line = f"{result['processor']}, {', '.join(result['instructions'])}; {versions}"
+        heads = "way | texts/s | relative | median cosine | least | STS-B | MB"
+        lines += [
+            f"{name}, {result['texts']} texts, {machine_line}; {result['date']}, {result['commit']}:",
+            "",
+            *tables.table(heads, rows),
+            "",
+        ]
+        for quantization, found in result["one_text_of_16_tokens"].items():
+            form = quantization.replace("none", "float32")
+            lines.append(
+                f"- One text of 16 tokens, {form}: {found['shared_ms']} ms with one shared layer,"
+                f" {found['own_layers_ms']} ms with six layers of their own, {found['ratio']} of the time."
+            )
+    return lines
 
 
 def plot(rows: Mapping[str, Mapping[str, Any]], path: pathlib.Path) -> None:
