@@ -10,7 +10,8 @@ import pytest
 from tests.helpers import ROOT
 
 LAB = ("README.md", "benchmarks/README.md", "experiments/results/README.md")
-PAGES = [ROOT / "README.md", *(ROOT / "lab" / name for name in LAB)]
+PAGES = [ROOT / name for name in ("README.md", "CHANGELOG.md", "SECURITY.md")]
+PAGES += [ROOT / "lab" / name for name in LAB]
 PAGES += sorted((ROOT / "docs").rglob("*.md"))
 PROGRAM = r"-m albert_tf\.command (?:data )?\w+|-m [\w.]+|\w+\.py"
 PATH = re.compile(r"`((?:albert_tf|data_prep|lab|tests|docs)/[\w/.-]*\w/?)`")

@@ -24,14 +24,15 @@ def _of(runs: Runs, **values: Any) -> Runs:
     return [run for run in runs if all(run.get(key) == value for key, value in values.items())]
 
 
-def _median(values: list[float], digits: int = 1) -> str:
+def median_and_range(values: list[float], digits: int = 1) -> str:
+    """The median, and of several values the least and the greatest."""
     if not values:
         return ""
     spread = f" ({min(values):.{digits}f} to {max(values):.{digits}f})" if len(values) > 1 else ""
     return f"{statistics.median(values):.{digits}f}{spread}"
 
 
-def _scores(runs: Runs, metric: str) -> list[float]:
+def scores_of(runs: Runs, metric: str) -> list[float]:
     """The values of a metric in the runs in which it is defined."""
     scores = [run["scores"][metric] for run in runs]
     return [score for score in scores if score is not None]
@@ -64,7 +65,7 @@ def pairs(runs: Runs) -> list[tuple[str, float, Runs, Runs]]:
 
 def difference(here: Runs, there: Runs, metric: str) -> str:
     """The difference of the means; with several runs of both, with its interval of 95 % (Welch)."""
-    sides = [_scores(side, metric) for side in (here, there)]
+    sides = [scores_of(side, metric) for side in (here, there)]
     if not all(sides):
         return ""
     mean = statistics.mean(sides[0]) - statistics.mean(sides[1])
@@ -79,9 +80,9 @@ def table_of_sides(runs: Runs) -> list[str]:
     rows = []
     for name, rate, here, there in pairs(runs):
         metric = TASKS[name].metrics[0]
-        scores = [_scores(side, metric) for side in (here, there)]
-        seconds = [_median(_seconds(side), 0) for side in (here, there)]
-        cells = (*map(_median, scores), difference(here, there, metric), *seconds)
+        scores = [scores_of(side, metric) for side in (here, there)]
+        seconds = [median_and_range(_seconds(side), 0) for side in (here, there)]
+        cells = (*map(median_and_range, scores), difference(here, there, metric), *seconds)
         seeds = " and ".join(sorted({str(len(side)) for side in (here, there)}))
         steps = f"{here[0]['steps']:,}"
         rows.append((_NAMES.get(name, name), metric, f"{rate:g}", steps, *cells, seeds))
@@ -95,18 +96,15 @@ def table_of_models(runs: Runs, baselines: Mapping[str, Mapping]) -> list[str]:
     for name, task in TASKS.items():
         metric = task.metrics[0]
         random = of_best_rate(_of_equal_epochs(runs, name, FOLDED, ("random",)))
-        trained = [
-            of_best_rate(_of_equal_epochs(runs, name, model, _TRAINED))
-            for model in (FOLDED, FOLDED_LONG, TEACHER)
-        ]
+        trained = [runs_at_best_rate(runs, name, model) for model in (FOLDED, FOLDED_LONG, TEACHER)]
         if not trained[0]:
             continue
         simple = baselines.get(name, {}).get("baselines", {})
         cells = [
-            _median([simple[kind][metric]]) if kind in simple else ""
+            median_and_range([simple[kind][metric]]) if kind in simple else ""
             for kind in ("majority class", "linear model")
         ]
-        cells += [_median(_scores(group, metric)) for group in (random, *trained)]
+        cells += [median_and_range(scores_of(group, metric)) for group in (random, *trained)]
         epochs = f"{trained[0][0]['epochs']:g}"
         numbers_of_runs = ", ".join(str(len(group)) for group in trained)
         rows.append((_NAMES.get(name, name), metric, epochs, *cells, numbers_of_runs))
@@ -131,10 +129,15 @@ def table_of_rates(runs: Runs) -> list[str]:
             for rate in rates
         ]
         if all(groups):
-            cells = [_median(_scores(group, task.metrics[0])) for group in groups]
+            cells = [median_and_range(scores_of(group, task.metrics[0])) for group in groups]
             rows.append((_NAMES.get(name, name), task.metrics[0], *cells))
     names = [f"{model}, {rate:g}" for model in ("all-MiniLM-L6-v2", FOLDED) for rate in rates]
     return tables.table(" | ".join(["task", "metric", *names]), rows)
+
+
+def runs_at_best_rate(runs: Runs, task: str, model: str) -> Runs:
+    """The runs of a task and a trained model with equal epochs, at the rate that has the highest median."""
+    return of_best_rate(_of_equal_epochs(runs, task, model, _TRAINED))
 
 
 def of_best_rate(runs: Runs) -> Runs:
@@ -143,7 +146,7 @@ def of_best_rate(runs: Runs) -> Runs:
     for run in runs:
         groups.setdefault(run["learning_rate"], []).append(run)
     metric = TASKS[runs[0]["task"]].metrics[0] if runs else ""
-    return max(groups.values(), key=lambda g: statistics.median(_scores(g, metric)), default=[])
+    return max(groups.values(), key=lambda g: statistics.median(scores_of(g, metric)), default=[])
 
 
 def draw(runs: Runs) -> None:
@@ -151,7 +154,7 @@ def draw(runs: Runs) -> None:
     figure, ((axes,),) = new_figure(1, width=6.0, height=3.8)
     for color, (name, rate, here, there) in zip(2 * COLORS, pairs(runs), strict=False):
         metric = TASKS[name].metrics[0]
-        values = [(_seconds(side), _scores(side, metric)) for side in (here, there)]
+        values = [(_seconds(side), scores_of(side, metric)) for side in (here, there)]
         if not all(map(all, values)):
             continue
         points = [tuple(map(statistics.median, pair)) for pair in values]

@@ -1,0 +1,499 @@
+"""Writes docs/results/summary.md, and the numbers and the picture of README.md: python -m lab.summary.
+
+All numbers are from the JSON files. A page says where a part goes by the lines `<!-- name -->` and `<!-- end of name
+-->`. tests/lab/test_summary.py makes the same parts again and fails if a page has others, so that no number on them can
+become stale.
+"""
+
+import json
+import math
+import pathlib
+import statistics
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from lab import tables
+from lab.few_labels import interval
+from lab.fine_tuning import report as fine_tuning
+from lab.fine_tuning.__main__ import TASKS
+from lab.report import COLORS, new_figure, replace_parts, save
+
+ROOT = pathlib.Path(__file__).parents[1]
+PICTURE = "docs/pictures/size_and_score.png"
+
+_RESULTS = "docs/results"
+_SQUAD = "SQuAD"
+_FOLDED = "albert-minilm-l6"
+_LONG = "albert-minilm-l6-long"
+_TEACHER = "all-MiniLM-L6-v2"
+_BENCHMARK = "../../lab/benchmarks/results/2026-11-26/results.json"
+_FOLD = "`python -m lab.fold`, with [these flags](fold.md#commands)"
+_METRICS = {
+    "accuracy": "accuracy",
+    "f1": "F1",
+    "matthews": "Matthews correlation",
+    "pearson": "Pearson correlation",
+}
+_FORMS = {
+    "float32": "float32",
+    "int8_rows": "int8 by rows",
+    "int4, blocks of 32": "int4",
+}
+
+
+class Claim(NamedTuple):
+    """A row of the summary; the command and the JSON file are those that give the number."""
+
+    claim: str
+    number: str
+    interval: str
+    runs: str
+    command: str
+    file: str  # relative to docs/results
+
+
+# --- Numbers of the JSON files ---
+
+
+def content(file: str) -> Any:
+    """A JSON file, relative to docs/results."""
+    return json.loads((ROOT / _RESULTS / file).read_text())
+
+
+def scores_by_task() -> dict[str, dict[str, list[float]]]:
+    """Task -> model -> the scores of its runs in percent, each model at the better of its rates."""
+    names = {fine_tuning.FOLDED: _FOLDED, fine_tuning.FOLDED_LONG: _LONG}
+    names[fine_tuning.TEACHER] = _TEACHER
+    runs = [run for run in content("data/fine_tuning.json")["runs"] if "flags" not in run]
+    scores: dict[str, dict[str, list[float]]] = {}
+    for task, definition in TASKS.items():
+        by_model = {}
+        for model, name in names.items():
+            best = fine_tuning.runs_at_best_rate(runs, task, model)
+            if best:
+                by_model[name] = fine_tuning.scores_of(best, definition.metrics[0])
+        if _FOLDED in by_model and _TEACHER in by_model:
+            scores[task] = by_model
+    return scores
+
+
+def loss_of_folding(by_model: Mapping[str, Sequence[float]], model: str = _FOLDED) -> float:
+    """By how many points the median of a folded model is below that of its teacher."""
+    return statistics.median(by_model[_TEACHER]) - statistics.median(by_model[model])
+
+
+def parameters() -> tuple[int, int]:
+    """The numbers of parameters of the folded model and of its teacher."""
+    folded = content("data/fold_training.json")["published"]["parameters"]
+    sizes = content("data/fold_sizes.json")["runs"]
+    (teacher,) = {run["parameters"] for run in sizes if run["size"] == "384-none"}
+    return folded, teacher
+
+
+def texts_per_second() -> dict[str, float]:
+    """Texts per second by engine and model, such as `int8-folded`."""
+    runs = content("data/texts_per_second.json")["runs"]
+    return {run["which"]: run["texts_per_second"] for run in runs}
+
+
+def forms(model: str) -> dict[str, dict[str, float]]:
+    """The files of a model, float32 and quantized: megabytes, scores, cosines."""
+    return content("data/small_forms.json")[model]["forms"]
+
+
+# --- README ---
+
+
+def headline() -> list[str]:
+    """The number and the catch."""
+    folded, teacher = parameters()
+    sts_b = content("data/folded_forms.json")["spearman"]["TensorFlow"]["test"]
+    sts_b_of_teacher = content("data/real_weights.json")["spearman"]["TensorFlow"]["test"]
+    training = content("data/fold_training.json")
+    seconds = statistics.mean(training[name]["seconds"] for name in ("published", "again"))
+    speed = texts_per_second()
+    by_task = scores_by_task()
+    others = [loss_of_folding(scores) for task, scores in by_task.items() if task != _SQUAD]
+    on_squad = loss_of_folding(by_task[_SQUAD])
+    long_on_squad = loss_of_folding(by_task[_SQUAD], _LONG)
+    number = (
+        f"- **The number.** `{_FOLDED}`, which is in this repository, has {folded / 1e6:.1f} million parameters;"
+        f" its teacher {_TEACHER} has {teacher / 1e6:.1f} million. It keeps sentence similarity: Spearman's"
+        f" correlation on the test set of STS-B, without training on it, is {sts_b:.3f}, and that of the teacher"
+        f" {sts_b_of_teacher:.3f}. Its training took {seconds:.0f} seconds on one H100."
+    )
+    catch = (
+        "- **The catch.** Only the file shrinks. The model has as many layers as its teacher and the same speed,"
+        f" {speed['onnx-folded']:.0f} texts per second where the teacher has {speed['onnx-minilm']:.0f}. Fine-tuned,"
+        f" it is at most {_at_most(max(others))} points below its teacher on {_in_words(len(others))} tasks, and"
+        f" {on_squad:.1f} below it on SQuAD; [{_LONG}](models/{_LONG}/README.md), which learned from longer texts,"
+        f" is {long_on_squad:.1f} below it there."
+    )
+    return [*_wrapped(number, "  "), *_wrapped(catch, "  ")]
+
+
+def _wrapped(text: str, indent: str = "") -> list[str]:
+    """The lines of a paragraph, of at most 120 columns; links are not broken."""
+    options = {"break_long_words": False, "break_on_hyphens": False}
+    return textwrap.wrap(text, 120, subsequent_indent=indent, **options)
+
+
+def _at_most(points: float) -> str:
+    """A bound with one decimal, rounded up."""
+    return f"{math.ceil(10 * points) / 10:.1f}"
+
+
+def _in_words(number: int) -> str:
+    words = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+    return words[number]
+
+
+def differences_from_original() -> dict[str, str]:
+    """What was compared with google-research/albert -> the largest difference."""
+    names = {
+        "every layer, pooled": "every layer, pooled output, log probabilities",
+        "eight training losses": "losses of eight LAMB steps",
+        "every variable after": "every variable after these eight steps",
+        "tokens of all real text": "tokens of 687,885 lines of real text",
+    }
+    rows = content("not_kept.json")["pages"]["faithful.md"]["numbers"]["rows"]
+    differences = {}
+    for start, name in names.items():
+        (measured,) = [measured for what, _, measured in rows if what.startswith(start)]
+        differences[name] = "none" if measured == "equal" else measured
+    return differences
+
+
+class Comparison(NamedTuple):
+    """A task that was learned here and in transformers with at least three seeds."""
+
+    task: str
+    here: list[float]
+    there: list[float]
+    difference: str
+
+
+def beside_transformers() -> list[Comparison]:
+    """The scores here and in transformers, from equal weights and settings."""
+    runs = [run for run in content("data/fine_tuning.json")["runs"] if "flags" not in run]
+    comparisons = []
+    for task, _, here, there in fine_tuning.pairs(runs):
+        if min(len(here), len(there)) >= 3:
+            metric = TASKS[task].metrics[0]
+            name = f"{task.removesuffix('-2400')}, {here[0]['steps']} steps ({_METRICS[metric]})"
+            scores_here = fine_tuning.scores_of(here, metric)
+            scores_there = fine_tuning.scores_of(there, metric)
+            difference = fine_tuning.difference(here, there, metric)
+            comparisons.append(Comparison(name, scores_here, scores_there, difference))
+    return comparisons
+
+
+def table_beside_transformers() -> list[str]:
+    """The medians of both, the difference of the means with its interval, and the number of seeds."""
+    rows = []
+    for comparison in beside_transformers():
+        here = statistics.median(comparison.here)
+        there = statistics.median(comparison.there)
+        seeds = len(comparison.here)
+        rows.append((comparison.task, f"{here:.1f}", f"{there:.1f}", comparison.difference, seeds))
+    return tables.table("task | here | transformers | difference | seeds", rows)
+
+
+def speed() -> list[str]:
+    """The sentences about int8 and packed rows."""
+    int8 = texts_per_second()["int8-folded"] / texts_per_second()["onnx-folded"]
+    folded = forms(_FOLDED)
+    loss = folded["float32"]["sts_b_spearman"] - folded["int8"]["sts_b_spearman"]
+    return _wrapped(
+        f"In int8, a model on a CPU is {int8:.1f} times as fast as in float32, and its score on STS-B is {loss:.3f}"
+        " lower. Packed rows, which contain several short texts, make pretraining at length 512"
+        f" {_gain_of_packing():.1f} times as fast ([results](docs/results/speed.md))."
+    )
+
+
+def _gain_of_packing() -> float:
+    measured = content(_BENCHMARK)["measurements"]
+    single = measured["training_step.8x512.float32.ours"]["values"]
+    packed = measured["training_step.8x512.float32.ours_packed"]["values"]
+    return packed["examples_a_second"] / single["examples_a_second"]
+
+
+# --- The page of results ---
+
+
+def claims_of_folding() -> list[Claim]:
+    """What a folded model keeps and loses."""
+    training = content("data/fold_training.json")
+    teacher_on_sts_b = content("data/fold_sizes.json")["teacher"]["stsb_test"]
+    folded_parameters, teacher_parameters = parameters()
+    sts_b = [training[name]["stsb_test"] for name in ("published", "again")]
+    rows = [
+        Claim(
+            "similarity of sentences is kept: STS-B test, Spearman, percent",
+            f"{sts_b[0]:.2f}; teacher {teacher_on_sts_b:.2f}",
+            f"{min(sts_b):.2f} to {max(sts_b):.2f}",
+            "2",
+            _FOLD,
+            "data/fold_training.json",
+        ),
+        Claim(
+            "there are fewer parameters",
+            f"{folded_parameters:,}; teacher {teacher_parameters:,}",
+            "exact",
+            "",
+            _FOLD,
+            "data/fold_training.json",
+        ),
+    ]
+    for task, by_model in scores_by_task().items():
+        rows.append(_fine_tuned(task, by_model, _FOLDED))
+        if task == _SQUAD:
+            rows.append(_fine_tuned(task, by_model, _LONG))
+    recall = content("data/folded_fine_tuning.json")["SQuAD paragraphs"]["three_groups"]
+    bm25 = content("data/embeddings.json")["albert-small-en"]["retrieval"]["BM25"]
+    rows.append(
+        Claim(
+            "BM25 is better in search: recall@10 of SQuAD's paragraphs, without training",
+            f"{recall['recall_at_10']:.3f}; BM25 {bm25['recall_at_10']:.3f}",
+            "",
+            "1",
+            "`albert-tf embed --do_train=false --eval_kind=retrieval`",
+            "data/folded_fine_tuning.json",
+        )
+    )
+    return rows
+
+
+def _fine_tuned(task: str, by_model: Mapping[str, list[float]], model: str) -> Claim:
+    folded = by_model[model]
+    teacher = by_model[_TEACHER]
+    name = "" if model == _FOLDED else f", {model}"
+    return Claim(
+        f"fine-tuned on {task}{name}: {_METRICS[TASKS[task].metrics[0]]}, percent",
+        f"{statistics.median(folded):.1f}; teacher {statistics.median(teacher):.1f}",
+        f"{_range(folded)}; teacher {_range(teacher)}",
+        f"{len(folded)}; teacher {len(teacher)}",
+        "`python -m lab.fine_tuning`, with [these flags](fold.md#commands)",
+        "data/fine_tuning.json",
+    )
+
+
+def _range(values: Sequence[float]) -> str:
+    return f"{min(values):.1f} to {max(values):.1f}"
+
+
+def claims_of_use() -> list[Claim]:
+    """Files, speed, and few labels."""
+    rows = []
+    for form, name in _FORMS.items():
+        folded = forms(_FOLDED)[form]
+        teacher = forms(_TEACHER)[form]
+        rows.append(
+            Claim(
+                f"an ONNX file in {name}: megabytes; STS-B test, Spearman",
+                f"{folded['megabytes']:.1f}, {folded['sts_b_spearman']:.3f};"
+                f" teacher {teacher['megabytes']:.1f}, {teacher['sts_b_spearman']:.3f}",
+                "",
+                "1",
+                "`python -m lab.small_forms`",
+                "data/small_forms.json",
+            )
+        )
+    per_second = texts_per_second()
+    for engine, name in {"tf": "TensorFlow", "onnx": "ONNX", "int8": "ONNX, int8"}.items():
+        rows.append(
+            Claim(
+                f"folding does not make a model faster: texts per second on two CPU cores, {name}",
+                f"{per_second[f'{engine}-folded']:,.0f}; teacher {per_second[f'{engine}-minilm']:,.0f}",
+                "",
+                "1",
+                "[not kept](history.md)",
+                "data/texts_per_second.json",
+            )
+        )
+    others = {"PyTorch": "st_torch", "ONNX": "st_onnx", "OpenVINO": "st_openvino"}
+    rows.append(
+        Claim(
+            "the teacher in sentence-transformers: texts per second on the same cores",
+            ", ".join(f"{name} {per_second[which]:.0f}" for name, which in others.items()),
+            "",
+            "1",
+            "[not kept](history.md)",
+            "data/texts_per_second.json",
+        )
+    )
+    first = content("data/first_answer.json")
+    with_onnx_runtime = first["median"]["folder, ONNX Runtime"]["wall_seconds"]
+    with_tensorflow = first["median"]["folder, TensorFlow"]["wall_seconds"]
+    rows.append(
+        Claim(
+            "`albert-tf predict` answers soon: seconds from its start to its first answer",
+            f"{with_onnx_runtime:.1f}; in TensorFlow {with_tensorflow:.1f}",
+            "",
+            str(first["about"]["repeats"]),
+            f"`python -m lab.first_answer models/{_FOLDED}`",
+            "data/first_answer.json",
+        )
+    )
+    few_labels = content("data/few_labels.json")["macro_f1"]
+    for name in ("SST-2, 32", "CoLA, 32", "authors, 32"):
+        vectors = few_labels[name]["vectors"]
+        words = few_labels[name]["TF-IDF"]
+        rows.append(
+            Claim(
+                f"few labels, {name} of each: macro F1 of a logistic regression on vectors, percent",
+                f"{statistics.mean(vectors):.1f}; on TF-IDF {statistics.mean(words):.1f}",
+                f"{interval(vectors)}; {interval(words)}",
+                str(len(vectors)),
+                "`python -m lab.few_labels --data_dir=DATA`",
+                "data/few_labels.json",
+            )
+        )
+    packed = content(_BENCHMARK)["measurements"]["training_step.8x512.float32.ours_packed"][
+        "values"
+    ]
+    rows.append(
+        Claim(
+            "packed rows make pretraining at length 512 faster, times",
+            f"{_gain_of_packing():.2f}",
+            "",
+            str(packed["repeats"]),
+            "`make bench`",
+            _BENCHMARK,
+        )
+    )
+    return rows
+
+
+def claims_of_equality() -> list[Claim]:
+    """Differences from google-research/albert and transformers."""
+    rows = [
+        Claim(
+            f"equal to google-research/albert, largest difference: {what}",
+            difference,
+            "",
+            "1",
+            "`tests/training/test_golden.py`, with `ALBERT_TEST_DATA`",
+            "not_kept.json",
+        )
+        for what, difference in differences_from_original().items()
+    ]
+    losses = content("data/fine_tuning_equality.json")["losses"]["CoLA"]
+    rows.append(
+        Claim(
+            f"equal to transformers, largest difference: losses of {len(losses['here'])} steps of CoLA",
+            f"{losses['largest_difference']:g}",
+            "",
+            "1",
+            "[not kept](history.md)",
+            "data/fine_tuning_equality.json",
+        )
+    )
+    for comparison in beside_transformers():
+        here = statistics.median(comparison.here)
+        there = statistics.median(comparison.there)
+        rows.append(
+            Claim(
+                f"learns like transformers from the same weights: {comparison.task}, percent",
+                f"{here:.1f}; transformers {there:.1f}",
+                f"difference {comparison.difference}",
+                f"{len(comparison.here)}; transformers {len(comparison.there)}",
+                "`python -m lab.fine_tuning`, with [these flags](real_weights.md#fine-tuning-beside-transformers)",
+                "data/fine_tuning.json",
+            )
+        )
+    step = content("data/h100_step.json")
+    runs = {
+        "": step["here"],
+        "transformers ": step["transformers"]["eager"],
+        "compiled ": step["transformers"]["compiled"],
+    }
+    medians = {name: statistics.median(run["milliseconds"]) for name, run in runs.items()}
+    rows.append(
+        Claim(
+            "a pretraining step of albert-base on one H100, 64 examples of 512 tokens: milliseconds",
+            "; ".join(f"{name}{median:.1f}" for name, median in medians.items()),
+            "",
+            str(len(step["here"]["milliseconds"])),
+            "[not kept](history.md)",
+            "data/h100_step.json",
+        )
+    )
+    return rows
+
+
+def table_of(rows: Sequence[Claim]) -> list[str]:
+    """The Markdown table of claims."""
+    cells = [(*row[:-1], f"[JSON]({row.file})") for row in rows]
+    return tables.table("claim | number | range or interval | runs | command | all numbers", cells)
+
+
+# --- The picture ---
+
+
+def draw() -> None:
+    """What folding keeps, and what it loses: score by size of the file, and fine-tuned tasks."""
+    figure, ((sizes, tasks),) = new_figure(2, width=4.2, height=3.1)
+    above_and_below = (9, -16)
+    for color, model, offset in zip(COLORS, (_FOLDED, _TEACHER), above_and_below, strict=False):
+        points = [forms(model)[form] for form in _FORMS]
+        megabytes = [point["megabytes"] for point in points]
+        scores = [point["sts_b_spearman"] for point in points]
+        sizes.plot(megabytes, scores, "o-", color=color, label=model)
+        for form, place in zip(_FORMS.values(), zip(megabytes, scores, strict=True), strict=True):
+            name = f"{form}\n{place[0]:.0f} MB"
+            options = {"textcoords": "offset points", "fontsize": 7, "ha": "center"}
+            sizes.annotate(name, place, (0, offset), color=color, va="center", **options)
+    sizes.set_xscale("log")
+    sizes.set_xticks([5, 10, 20, 50, 100], ["5", "10", "20", "50", "100"])
+    sizes.minorticks_off()
+    sizes.set(xlabel="megabytes of the ONNX file", ylabel="STS-B test, Spearman")
+    sizes.set(title="kept: similarity of sentences", ylim=(0.75, 0.85), xlim=(4, 130))
+    sizes.legend(fontsize=7, loc="lower right")
+
+    by_task = scores_by_task()
+    names = list(by_task)[::-1]
+    for row, task in enumerate(names):
+        medians = {name: statistics.median(scores) for name, scores in by_task[task].items()}
+        ends = [medians[_FOLDED], medians[_TEACHER]]
+        tasks.plot(ends, [row, row], "-", color="#999999", lw=1.5, zorder=1)
+        tasks.plot(ends[0], row, "o", color=COLORS[0], label="" if row else _FOLDED)
+        tasks.plot(ends[1], row, "o", color=COLORS[1], label="" if row else _TEACHER)
+        if _LONG in medians:
+            label = _LONG if task == "SST-2" else ""
+            tasks.plot(medians[_LONG], row, "o", mfc="none", color=COLORS[0], label=label)
+    tasks.set_yticks(range(len(names)), names)
+    tasks.set(xlabel="score after fine-tuning, percent", title="lost: SQuAD", xlim=(15, 100))
+    tasks.legend(fontsize=6, loc="center left")
+    save(figure, ROOT / PICTURE)
+
+
+def parts() -> dict[str, dict[str, list[str]]]:
+    """Page -> name of a part -> its lines."""
+    return {
+        "README.md": {
+            "headline": headline(),
+            "original": tables.table(
+                "what | largest difference", differences_from_original().items()
+            ),
+            "transformers": table_beside_transformers(),
+            "speed": speed(),
+        },
+        f"{_RESULTS}/summary.md": {
+            "folding": table_of(claims_of_folding()),
+            "use": table_of(claims_of_use()),
+            "equality": table_of(claims_of_equality()),
+        },
+    }
+
+
+def main() -> None:
+    """Replaces the parts of the pages, and draws."""
+    for page, by_name in parts().items():
+        replace_parts(str(ROOT / page), by_name)
+    draw()
+
+
+if __name__ == "__main__":
+    main()
