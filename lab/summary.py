@@ -285,6 +285,10 @@ def _range(values: Sequence[float]) -> str:
 
 def claims_of_use() -> list[Claim]:
     """Files, speed, and few labels."""
+    return [*_claims_of_files(), *_claims_of_speed(), *_claims_of_training()]
+
+
+def _claims_of_files() -> list[Claim]:
     rows = []
     for form, name in _FORMS.items():
         folded = forms(_FOLDED)[form]
@@ -300,6 +304,11 @@ def claims_of_use() -> list[Claim]:
                 "data/small_forms.json",
             )
         )
+    return rows
+
+
+def _claims_of_speed() -> list[Claim]:
+    rows = []
     per_second = texts_per_second()
     for engine, name in {"tf": "TensorFlow", "onnx": "ONNX", "int8": "ONNX, int8"}.items():
         rows.append(
@@ -336,6 +345,11 @@ def claims_of_use() -> list[Claim]:
             "data/first_answer.json",
         )
     )
+    return rows
+
+
+def _claims_of_training() -> list[Claim]:
+    rows = []
     few_labels = content("data/few_labels.json")["macro_f1"]
     for name in ("SST-2, 32", "CoLA, 32", "authors, 32"):
         vectors = few_labels[name]["vectors"]
@@ -403,6 +417,10 @@ def claims_of_equality() -> list[Claim]:
                 "data/fine_tuning.json",
             )
         )
+    return [*rows, _step_on_a_gpu()]
+
+
+def _step_on_a_gpu() -> Claim:
     step = content("data/h100_step.json")
     runs = {
         "": step["here"],
@@ -410,17 +428,14 @@ def claims_of_equality() -> list[Claim]:
         "compiled ": step["transformers"]["compiled"],
     }
     medians = {name: statistics.median(run["milliseconds"]) for name, run in runs.items()}
-    rows.append(
-        Claim(
-            "a pretraining step of albert-base on one H100, 64 examples of 512 tokens: milliseconds",
-            "; ".join(f"{name}{median:.1f}" for name, median in medians.items()),
-            "",
-            str(len(step["here"]["milliseconds"])),
-            "[not kept](history.md)",
-            "data/h100_step.json",
-        )
+    return Claim(
+        "a pretraining step of albert-base on one H100, 64 examples of 512 tokens: milliseconds",
+        "; ".join(f"{name}{median:.1f}" for name, median in medians.items()),
+        "",
+        str(len(step["here"]["milliseconds"])),
+        "[not kept](history.md)",
+        "data/h100_step.json",
     )
-    return rows
 
 
 def table_of(rows: Sequence[Claim]) -> list[str]:
