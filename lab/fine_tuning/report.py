@@ -150,20 +150,23 @@ def of_best_rate(runs: Runs) -> Runs:
 
 
 def draw(runs: Runs) -> None:
-    """The first metric against processor time, of both sides; a line joins the sides of a task."""
-    figure, ((axes,),) = new_figure(1, width=6.0, height=3.8)
-    for color, (name, rate, here, there) in zip(2 * COLORS, pairs(runs), strict=False):
-        metric = TASKS[name].metrics[0]
-        values = [(_seconds(side), scores_of(side, metric)) for side in (here, there)]
-        if not all(map(all, values)):
-            continue
-        points = [tuple(map(statistics.median, pair)) for pair in values]
-        axes.plot(*zip(*points, strict=True), "-", lw=0.8, color=color)
-        axes.plot(*points[0], "o", color=color, label=f"{_NAMES.get(name, name)}, {rate:g}")
-        axes.plot(*points[1], "s", mfc="white", color=color)
-    title = "fine-tuning: filled here, hollow in transformers"
-    axes.set(xlabel="processor seconds", ylabel="score, %", title=title, ylim=(0, 100))
-    axes.legend(fontsize=6, loc="lower right")
+    """How much of transformers' processor time each task takes here; 1 is equal."""
+    figure, ((axes,),) = new_figure(1, width=6.0, height=3.2)
+    ratios = {}
+    for name, rate, here, there in pairs(runs):
+        seconds_here = _seconds(here)
+        seconds_there = _seconds(there)
+        if seconds_here and seconds_there:
+            ratio = statistics.median(seconds_here) / statistics.median(seconds_there)
+            ratios[f"{_NAMES.get(name, name)}, {rate:g}"] = ratio
+    for row, (name, ratio) in enumerate(sorted(ratios.items(), key=lambda item: -item[1])):
+        axes.barh(row, ratio, height=0.6, color=COLORS[0])
+        axes.text(-0.02, row, name, ha="right", va="center", fontsize=7)
+        axes.text(ratio + 0.01, row, f"{ratio:.2f}", va="center", fontsize=7)
+    axes.axvline(1, color="#444444", lw=1, ls="--")
+    axes.set_yticks([])
+    title = "fine-tuning: processor time here / in transformers"
+    axes.set(xlabel="1: equal; less is faster here", title=title, xlim=(0, 1.15))
     save(figure, RESULTS / "fine_tuning.png")
 
 
