@@ -7,6 +7,7 @@
 #   make lint    format, lint rules and types
 #   make format  puts the code into the project's format
 #   make bench   speed and memory, at most 40 minutes; BENCH_FLAGS=--quick: at most 5
+#   make bench-cluster  time of data preparation on each engine, in the environment of test-cluster
 #   make runtime  an environment for ONNX exports in .venv.runtime: predict, search and serve without TensorFlow, 150 MB
 #   make test-runtime  its tests: exports of every task
 #   make accelerator-check  compiles the training steps for a TPU that is not there (installs 0.3 GB beside .venv)
@@ -28,7 +29,7 @@ UV = $(or $(shell command -v uv),$(VENV)/bin/uv)
 PYTEST = $(PYTHON) -m pytest -q --numprocesses=$(TEST_PROCESSES) --dist=loadfile --no-loadscope-reorder
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
-.PHONY: demo test test-all test-cluster test-runtime runtime lint format bench accelerator-check real-weights peers lock setup clean
+.PHONY: demo test test-all test-cluster bench-cluster test-runtime runtime lint format bench accelerator-check real-weights peers lock setup clean
 
 demo: setup
 	@$(PYTHON) demo.py $(DEMO_FLAGS)
@@ -41,6 +42,9 @@ test-all: lint
 
 test-cluster: $(CLUSTER)/ready
 	@$(CLUSTER)/bin/python -m pytest -q tests/data_prep/engines $(TEST_FLAGS)
+
+bench-cluster: $(CLUSTER)/ready
+	@$(CLUSTER)/bin/python -m lab.benchmarks.engines $(BENCH_FLAGS)
 
 test-runtime: setup runtime
 	@RUNTIME_PYTHON=$(RUNTIME)/bin/python $(PYTHON) -m pytest -q tests/serving/test_runtime.py $(TEST_FLAGS)

@@ -78,9 +78,9 @@ def training_dataset(
 ) -> tf.data.Dataset:
     """An endless stream of batches for one device, [B, values], in an order that depends only on the settings.
 
-    With several input pipelines (workers) and enough files, each pipeline reads its own files; otherwise all read the
-    same stream and take their shares of it in turn. If the records of a step cannot be divided evenly, parts differ by
-    one record, and shorter ones have an empty record.
+    Several input pipelines (workers) all read the same stream and take their shares of it in turn, so that the batches
+    of a step do not depend on their number; only the records of its share are parsed by a worker. If the records of a
+    step cannot be divided evenly, parts differ by one record, and shorter ones have an empty record.
     """
     context = context or tf.distribute.InputContext()
     pipelines = context.num_input_pipelines
@@ -90,11 +90,8 @@ def training_dataset(
     shares = [len(share) for share in np.array_split(np.arange(size), pipelines)]
     first = sum(shares[:index])
     share = shares[index]
-    if len(record_set.files) >= pipelines:
-        files = slice(index, None, pipelines)
-        dataset = _endless_records(record_set, files, reading, reading.first_step * share)
-    else:
-        dataset = _endless_records(record_set, slice(None), reading, reading.first_step * size)
+    dataset = _endless_records(record_set, reading)
+    if pipelines > 1:
         dataset = _share(dataset, size, np.arange(first, first + share))
     width = -(-size // parts)
     if size % parts:
@@ -179,21 +176,19 @@ def _file_order(num_files: int, reading: Reading, epoch) -> tf.Tensor:
     return tf.random.experimental.stateless_shuffle(order, seed)
 
 
-def _endless_records(
-    record_set: RecordSet, chosen: slice, reading: Reading, first_example: int
-) -> tf.data.Dataset:
-    """The serialized examples of some files with their numbers, epoch after epoch, beginning at an example.
+def _endless_records(record_set: RecordSet, reading: Reading) -> tf.data.Dataset:
+    """The serialized examples of all files with their numbers, epoch after epoch, beginning with the first step.
 
     An epoch reads its files in groups. The records of a group are interleaved and shuffled. A start in the middle of an
     epoch therefore skips whole groups without reading them, and replays at most one group.
     """
-    counts = record_set.counts[chosen]
+    counts = record_set.counts
     num_files = len(counts)
     group_size = min(_FILES_READ_TOGETHER, num_files) if reading.shuffle else 1
     groups_per_epoch = -(-num_files // group_size)
-    files = tf.constant(record_set.files[chosen])
-    # Indices among the examples of all files, even if only some files are read here.
-    first_indices = tf.constant(np.cumsum([0, *record_set.counts])[:-1][chosen], tf.int64)
+    files = tf.constant(record_set.files)
+    first_indices = tf.constant(np.cumsum([0, *counts])[:-1], tf.int64)
+    first_example = reading.first_step * reading.global_batch_size
     first_group, skipped = _locate(counts, reading, group_size, first_example)
 
     def file_records(path, first_number):

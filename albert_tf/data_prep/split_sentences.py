@@ -3,9 +3,9 @@
     albert-tf data split_sentences --input_file='wiki/*/wiki_*' --output_file=corpus.txt
 
 A JSON file has an object for each document: one per line, or all of them in an array.
-Documents are read one after the other, split by worker processes, and written in the order of the input, with
-one sentence per line and a blank line between documents. `sentences.py` splits; what is not prose is dropped, and the
-summary says how much that was. Licenses of Project Gutenberg are left out.
+Documents are read one after the other, split by worker processes or a Dask cluster, and written in the order of the
+input, with one sentence per line and a blank line between documents. `sentences.py` splits; what is not prose is
+dropped, and the summary says how much that was. Licenses of Project Gutenberg are left out.
 """
 
 import dataclasses
@@ -23,10 +23,12 @@ from albert_tf.core import flags
 from albert_tf.core.errors import UserError, shortened
 from albert_tf.core.program import Program
 from albert_tf.core.settings import setting
-from albert_tf.core.workers import Workers, in_chunks
+from albert_tf.core.workers import in_chunks
 from albert_tf.data_prep import corpus, json_records
 from albert_tf.data_prep import sentences as prose
 from albert_tf.data_prep.corpus import Piece
+from albert_tf.data_prep.engines.choice import engine_of
+from albert_tf.data_prep.engines.settings import DaskSettings
 
 PROGRAM = "split_sentences"
 CHUNK_CHARS = 1_000_000  # text sent to a worker at once
@@ -36,7 +38,7 @@ MAX_TITLE_WORDS = 5  # in a title of a section in WikiExtractor's pages, which e
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SplitSettings(corpus.CorpusSettings):
+class SplitSettings(corpus.CorpusSettings, DaskSettings):
     """What is read, how it is split, and what is dropped."""
 
     input_file: str = setting(
@@ -71,6 +73,7 @@ class SplitSettings(corpus.CorpusSettings):
 def main(settings: SplitSettings) -> str:
     """Splits the input's documents, writes their sentences, and returns the path of the file."""
     start = time.monotonic()
+    make_engine = engine_of(settings)
     outputs = (settings.output_file, settings.eval_output_file)
     paths = corpus.expand_paths(settings.input_file, not_among=outputs)
     counts: Counter[str] = Counter()
@@ -79,10 +82,10 @@ def main(settings: SplitSettings) -> str:
     with (
         corpus.show_progress(PROGRAM, corpus.total_bytes(paths), "B") as progress,
         corpus.corpus_writer(settings) as writer,
-        Workers(settings.num_workers, settings) as workers,
+        make_engine(settings, settings) as engine,
     ):
         chunks = in_chunks(documents, lambda document: sum(map(len, document.lines)), CHUNK_CHARS)
-        for split_documents, chunk_counts in workers.map(_split_chunk, chunks):
+        for split_documents, chunk_counts in engine.map(_split_chunk, chunks):
             counts += chunk_counts
             progress.update(reader.num_bytes - progress.n)
             for key, sentences in split_documents:

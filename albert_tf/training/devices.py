@@ -1,14 +1,19 @@
 """Devices: the distribution strategy of a run, and functions that depend on the number of devices and workers."""
 
 import functools
+import json
 import os
+import socket
+import time
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 from official.common import distribute_utils
 
-from albert_tf.core.errors import first_line
+from albert_tf.core.errors import UserError, first_line
 from albert_tf.training.settings import RunConfig
+
+_SECONDS_BETWEEN_CALLS = 0.2  # of workers that have not started
 
 # One strategy for the same devices, because two would use the same numbers for their collective operations.
 _strategies: dict[tuple, tf.distribute.Strategy] = {}
@@ -42,11 +47,15 @@ def _new_strategy(config: RunConfig, kind: str) -> tf.distribute.Strategy:
     if kind == "tpu" and not tf.config.list_logical_devices("TPU") and config.tpu_name == "local":
         config.refuse("tpu_name", "is local, but this machine has no TPU")
     try:
+        if kind == "multi_worker_mirrored":
+            _wait_for_workers(config)
         return distribute_utils.get_distribution_strategy(
             distribution_strategy=kind,
             num_gpus=min(num_gpus, 1) if kind == "one_device" else num_gpus,
             tpu_address=config.tpu_name or None,
         )
+    except UserError:
+        raise
     except (tf.errors.OpError, OSError, RuntimeError, ValueError) as error:
         reason = first_line(error)
         if kind == "tpu":
@@ -54,6 +63,46 @@ def _new_strategy(config: RunConfig, kind: str) -> tf.distribute.Strategy:
         if kind == "multi_worker_mirrored":
             config.refuse("distribution_strategy", f"={kind}: TF_CONFIG cannot be used ({reason})")
         raise
+
+
+def _wait_for_workers(config: RunConfig) -> None:
+    """Waits until all workers of TF_CONFIG have started; a `UserError` that names those that do not in time.
+
+    TensorFlow waits, too, but in a call that holds Python's lock and ends neither at a signal nor after the time of its
+    own setting (`cluster_register_timeout_in_ms`; 2.20). A worker listens at its address here, and soon afterwards
+    TensorFlow's server does; so another worker that is still waiting reaches one or the other.
+    """
+    tf_config = json.loads(os.environ["TF_CONFIG"])
+    cluster = tf_config.get("cluster", {})
+    task = tf_config.get("task", {})
+    addresses = [*cluster.get("chief", []), *cluster.get("worker", [])]
+    own = cluster.get(task.get("type"), [])[task.get("index", 0) :][:1]
+    missing = [address for address in addresses if address not in own]
+    if not own or not missing:
+        return  # a single worker, or a TF_CONFIG that TensorFlow rejects
+    deadline = time.monotonic() + config.worker_timeout_seconds
+    port = int(own[0].rpartition(":")[2])
+    both = socket.has_dualstack_ipv6()  # addresses of IPv4 and IPv6
+    family = socket.AF_INET6 if both else socket.AF_INET
+    with socket.create_server(("", port), family=family, dualstack_ipv6=both):
+        while missing := [address for address in missing if not _answers(address)]:
+            if time.monotonic() > deadline:
+                config.refuse(
+                    "worker_timeout_seconds",
+                    f"={config.worker_timeout_seconds}: {', '.join(missing)} of TF_CONFIG did not answer in this time;"
+                    " give every worker the same command again, or wait longer",
+                )
+            time.sleep(_SECONDS_BETWEEN_CALLS)
+
+
+def _answers(address: str) -> bool:
+    """Whether a program listens at an address, host:port."""
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=5):
+            return True
+    except OSError:
+        return False
 
 
 def is_chief(strategy: tf.distribute.Strategy) -> bool:

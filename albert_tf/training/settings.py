@@ -127,6 +127,11 @@ class RunConfig(Settings):
         choices=STRATEGIES,
         **_SAME,
     )
+    worker_timeout_seconds: int = setting(
+        600,
+        "Seconds that a worker of `multi_worker_mirrored` waits for the others at the start.",
+        **_COUNT,
+    )
     tpu_name: str = setting(
         "", "Name or grpc:// address of a Cloud TPU; `local` on a TPU VM.", **_SAME
     )

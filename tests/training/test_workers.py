@@ -1,4 +1,7 @@
-"""Two workers on this machine: they train as one process does, end together, and continue exactly when restarted."""
+"""Several workers on this machine: they train as one process does, end together, and continue exactly when restarted.
+
+A worker is a process with `TF_CONFIG`; all of them are on the loopback interface.
+"""
 
 import json
 import signal
@@ -6,6 +9,7 @@ import socket
 import subprocess
 import time
 
+import numpy as np
 import pytest
 
 from tests import helpers
@@ -25,14 +29,30 @@ def folder(tmp_path_factory):
     return path
 
 
-def start_pair(folder, name) -> list[subprocess.Popen]:
-    sockets = [socket.socket() for _ in range(2)]
+def free_addresses(number: int) -> list[str]:
+    sockets = [socket.socket() for _ in range(number)]
     for free in sockets:
         free.bind(("localhost", 0))
-    hosts = [f"localhost:{free.getsockname()[1]}" for free in sockets]
+    addresses = [f"localhost:{free.getsockname()[1]}" for free in sockets]
     for free in sockets:
         free.close()
-    command = [
+    return addresses
+
+
+def start_worker(index: int, addresses: list[str], *command: object) -> subprocess.Popen:
+    config = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
+    strategy = "--distribution_strategy=multi_worker_mirrored"
+    return start(*command, strategy, TF_CONFIG=json.dumps(config))
+
+
+def start_workers(number: int, *command: object) -> list[subprocess.Popen]:
+    addresses = free_addresses(number)
+    return [start_worker(index, addresses, *command) for index in range(number)]
+
+
+def start_pair(folder, name) -> list[subprocess.Popen]:
+    return start_workers(
+        2,
         "run_pretraining.py",
         f"--input_file={folder / 'records'}",
         f"--eval_file={folder / 'records'}",
@@ -47,19 +67,12 @@ def start_pair(folder, name) -> list[subprocess.Popen]:
         "--eval_batch_size=14",
         "--max_eval_steps=0",
         "--deterministic",
-        "--distribution_strategy=multi_worker_mirrored",
         f"--output_dir={folder / name}",
-    ]
-
-    def start_worker(index: int) -> subprocess.Popen:
-        config = {"cluster": {"worker": hosts}, "task": {"type": "worker", "index": index}}
-        return start(*command, TF_CONFIG=json.dumps(config))
-
-    return [start_worker(index) for index in range(2)]
+    )
 
 
 def finish(pair) -> tuple[list[int], list[str]]:
-    errors = [worker.communicate(timeout=200)[1] for worker in pair]
+    errors = [worker.communicate(timeout=600)[1] for worker in pair]
     return [worker.returncode for worker in pair], errors
 
 
@@ -88,16 +101,17 @@ def test_two_workers_finish_a_run_together(whole, folder, tmp_path):
 
 
 @pytest.mark.slow
-def test_both_workers_end_when_one_does_and_continue_exactly(whole, folder):
-    run = folder / "interrupted"
-    kill_one(run)
+@pytest.mark.parametrize("index", [0, 1], ids=["chief", "other"])
+def test_both_workers_end_when_one_does_and_continue_exactly(whole, folder, index):
+    run = folder / f"interrupted_{index}"
+    kill_one(run, index)
     statuses, errors = finish(start_pair(folder, run.name))
     assert statuses == [0, 0], errors
     helpers.assert_same_run(run, whole)
 
 
-def kill_one(run) -> None:
-    """Starts both workers, kills the second when some steps are logged, and checks how the first ends."""
+def kill_one(run, index: int) -> None:
+    """Starts both workers, kills one when some steps are logged, and checks how the other ends."""
     log = run / "metrics.jsonl"
 
     def num_lines() -> int:
@@ -107,10 +121,100 @@ def kill_one(run) -> None:
     deadline = time.monotonic() + 200
     while num_lines() < 3 and time.monotonic() < deadline:
         time.sleep(0.01)
-    pair[1].send_signal(signal.SIGKILL)
+    pair[index].send_signal(signal.SIGKILL)
     statuses, errors = finish(pair)
+    other = 1 - index
     assert num_lines() < STEPS / 5, "the run had ended before the signal"
-    assert statuses == [1, -signal.SIGKILL], errors
-    (line,) = [line for line in errors[0].splitlines() if line.startswith("run_pretraining")]
-    assert "Traceback" not in errors[0], errors
+    assert statuses[index] == -signal.SIGKILL
+    assert statuses[other] == 1, errors
+    (line,) = [line for line in errors[other].splitlines() if line.startswith("run_pretraining")]
+    assert "Traceback" not in errors[other], errors
     assert "another worker has ended or cannot be reached" in line
+
+
+# --- Equal to one device.
+
+
+def run_workers(number: int, *command: object) -> None:
+    """Runs a command on so many workers, or without `TF_CONFIG` on one device."""
+    processes = start_workers(number, *command) if number > 1 else [start(*command)]
+    statuses, errors = finish(processes)
+    assert statuses == [0] * number, errors
+
+
+def pretraining(folder, name: str, *flags: str) -> list[object]:
+    """A command without dropout, whose masks depend on the number of devices."""
+    return [
+        "run_pretraining.py",
+        f"--input_file={folder / 'records'}",
+        f"--albert_config_file={folder / 'config.json'}",
+        "--hidden_dropout_prob=0",
+        "--train_batch_size=12",
+        "--num_train_steps=12",
+        "--num_warmup_steps=2",
+        "--learning_rate=0.01",
+        "--log_every_steps=1",
+        "--deterministic",
+        f"--output_dir={folder / name}",
+        *flags,
+    ]
+
+
+def assert_close(run, expected) -> None:
+    """Checks that losses and weights of two runs are equal within 1e-6; the norm of the gradient, within 1e-5."""
+    lines = helpers.lines(run / "metrics.jsonl")
+    wanted_lines = helpers.lines(expected / "metrics.jsonl")
+    for line, wanted in zip(lines, wanted_lines, strict=True):
+        norm = line.pop("gradient_norm")
+        assert norm == pytest.approx(wanted.pop("gradient_norm"), rel=1e-5)
+        assert line == pytest.approx(wanted, rel=1e-6)
+    weights = helpers.weights(run)
+    for name, value in helpers.weights(expected).items():
+        np.testing.assert_allclose(weights[name], value, rtol=0, atol=1e-6, err_msg=name)
+
+
+@pytest.fixture(scope="module")
+def one_device(folder):
+    run_workers(1, *pretraining(folder, "one_device"))
+    return folder / "one_device"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [2, 4])
+def test_pretraining_on_workers_is_that_on_one_device(folder, one_device, number):
+    run_workers(number, *pretraining(folder, f"workers_{number}"))
+    assert_close(folder / f"workers_{number}", one_device)
+
+
+@pytest.mark.slow
+def test_a_run_continues_with_another_number_of_workers(folder, one_device):
+    run_workers(4, *pretraining(folder, "changing", "--stop_after_steps=4"))
+    run_workers(2, *pretraining(folder, "changing", "--stop_after_steps=8"))
+    run_workers(1, *pretraining(folder, "changing"))
+    assert_close(folder / "changing", one_device)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [2, 4])
+def test_fine_tuning_on_workers_is_that_on_one_device(task_flags, tmp_path, number):
+    runner, flags = task_flags["mrpc"]
+    command = [f"run_{runner}.py", *flags, "--deterministic"]
+    command += ["--hidden_dropout_prob=0", "--classifier_dropout_prob=0"]
+    command += ["--train_batch_size=12", "--eval_batch_size=12"]
+    run_workers(1, *command, f"--output_dir={tmp_path / 'one'}")
+    run_workers(number, *command, f"--output_dir={tmp_path / 'several'}")
+    assert_close(tmp_path / "several", tmp_path / "one")
+
+
+@pytest.mark.parametrize("index", [0, 1], ids=["chief", "other"])
+@pytest.mark.slow
+def test_a_worker_that_never_comes_is_one_line(folder, index):
+    addresses = free_addresses(2)
+    command = pretraining(folder, f"alone_{index}", "--worker_timeout_seconds=3")
+    worker = start_worker(index, addresses, *command)
+    _, errors = worker.communicate(timeout=600)
+    assert worker.returncode == 1, errors
+    (line,) = [line for line in errors.splitlines() if line.startswith("run_pretraining")]
+    silent = f"{addresses[1 - index]} of TF_CONFIG did not answer in this time"
+    assert f"--worker_timeout_seconds=3: {silent}" in line
+    assert "Traceback" not in errors

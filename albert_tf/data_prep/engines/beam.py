@@ -28,10 +28,9 @@ class BeamEngine(contextlib.AbstractContextManager):
         settings: EngineSettings,
         shared: Any,
         *,
-        prepare: Callable[
-            [Any], object
-        ],  # not called: a worker compiles functions at its first item
-        common_file: str,
+        # Not called: a worker compiles functions at its first item.
+        prepare: Callable[[Any], object] | None = None,
+        common_file: str = "",
     ):
         self._settings = settings
         self._shared = shared

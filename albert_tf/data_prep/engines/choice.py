@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from albert_tf.core.errors import UserError
 from albert_tf.core.workers import Workers
-from albert_tf.data_prep.engines.settings import EngineSettings
+from albert_tf.data_prep.engines.settings import DaskSettings
 
 
 class MakeEngine(Protocol):
@@ -16,25 +16,25 @@ class MakeEngine(Protocol):
 
     def __call__(
         self,
-        settings: EngineSettings,
+        settings: Any,
         shared: Any,
         *,
-        prepare: Callable[[Any], object],
-        common_file: str,
+        prepare: Callable[[Any], object] | None = None,
+        common_file: str = "",
     ) -> Any:
         """Makes an engine.
 
-        On a cluster, a function must leave its result in a file of a folder that all workers see, and return it from
-        there if it is called again.
+        With Beam, a function must leave its result in a file, and return it from there if it is called again.
 
         Args:
+          settings: `DaskSettings`, and for Beam `EngineSettings`.
           shared: the first argument of every call.
           prepare: is called with `shared` in a process before the first item; compiles functions, for example.
-          common_file: an existing file of that folder.
+          common_file: an existing file that all workers must see, because they write beside it; "" if they do not.
         """
 
 
-def engine_of(settings: EngineSettings) -> MakeEngine:
+def engine_of(settings: DaskSettings) -> MakeEngine:
     """Makes the engine that the settings name; a `UserError` if its package is not installed."""
     if settings.runner == "local":
         return _local_engine
@@ -48,9 +48,14 @@ def engine_of(settings: EngineSettings) -> MakeEngine:
 
 
 def _local_engine(
-    settings: EngineSettings, shared: Any, *, prepare: Callable[[Any], object], common_file: str
+    settings: DaskSettings,
+    shared: Any,
+    *,
+    prepare: Callable[[Any], object] | None = None,
+    common_file: str = "",
 ) -> Workers:
-    prepare(shared)  # worker processes are forked, and need not do it again
+    if prepare:
+        prepare(shared)  # worker processes are forked, and need not do it again
     return Workers(settings.num_workers, shared)
 
 
@@ -58,7 +63,7 @@ _CLUSTER_PACKAGES = {"apache_beam", "dask", "distributed"}
 
 
 @contextlib.contextmanager
-def _needs_extra(settings: EngineSettings, extra: str, name: str) -> Iterator[None]:
+def _needs_extra(settings: DaskSettings, extra: str, name: str) -> Iterator[None]:
     """Turns the error of a package that is not installed into a line that names the extra that installs it."""
     try:
         yield

@@ -20,7 +20,7 @@ from albert_tf.core import files
 from albert_tf.core.errors import UserError, first_line
 from albert_tf.core.workers import num_cores
 from albert_tf.data_prep import corpus
-from albert_tf.data_prep.engines.settings import EngineSettings
+from albert_tf.data_prep.engines.settings import DaskSettings
 
 PROGRAM = "dask"
 MOST_TRIES = 3  # workers on which an item may fail
@@ -51,11 +51,11 @@ class DaskEngine(contextlib.AbstractContextManager):
 
     def __init__(
         self,
-        settings: EngineSettings,
+        settings: DaskSettings,
         shared: Any,
         *,
-        prepare: Callable[[Any], object],
-        common_file: str,
+        prepare: Callable[[Any], object] | None = None,
+        common_file: str = "",
     ):
         self._settings = settings
         self._shared = SharedValue(shared, prepare, common_file)
@@ -172,7 +172,7 @@ class DaskEngine(contextlib.AbstractContextManager):
 
 
 @contextlib.contextmanager
-def _client(settings: EngineSettings) -> Iterator[distributed.Client]:
+def _client(settings: DaskSettings) -> Iterator[distributed.Client]:
     """Connects to a scheduler, or starts one with workers on this machine."""
     if not settings.dask_scheduler:
         with (
@@ -180,7 +180,7 @@ def _client(settings: EngineSettings) -> Iterator[distributed.Client]:
                 n_workers=settings.num_workers or num_cores(),
                 threads_per_worker=1,
                 memory_limit=0,  # a worker needs about 200 MB
-                dashboard_address=None,
+                dashboard_address=":0",  # not 8787, which may be in use
                 silence_logs=logging.CRITICAL,
             ) as cluster,
             distributed.Client(cluster) as client,
@@ -213,7 +213,7 @@ def _without_package(error: ModuleNotFoundError) -> UserError:
 class SharedValue(distributed.WorkerPlugin):
     """The first argument of every call, in each worker, also in those that join later."""
 
-    def __init__(self, value: Any, prepare: Callable[[Any], object], common_file: str):
+    def __init__(self, value: Any, prepare: Callable[[Any], object] | None, common_file: str):
         self.name = f"albert-tf-{os.urandom(8).hex()}"
         self.value = value
         self.error = ""  # why this worker cannot be used
@@ -225,10 +225,10 @@ class SharedValue(distributed.WorkerPlugin):
         """Checks a worker and prepares it."""
         if albert_tf.__version__ != self._version:
             self.error = f"has albert-tf {albert_tf.__version__}, the program {self._version}"
-        elif not files.exists(self._common_file):
+        elif self._common_file and not files.exists(self._common_file):
             advice = "give absolute paths of folders that all machines share"
             self.error = f"does not see {self._common_file}: {advice}"
-        else:
+        elif self._prepare:
             self._prepare(self.value)
 
 

@@ -265,3 +265,21 @@ def test_a_scheduler_that_does_not_answer_is_one_line(inputs, tmp_path):
     assert result.stderr.startswith("create_pretraining_data.py: --dask_scheduler=tcp://127.0.0.1:")
     assert "cannot be reached" in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+def test_sentences_split_on_a_cluster_are_those_of_this_machine(tmp_path):
+    text = "\n\n".join(made_up_text(40, seed) for seed in range(60))
+    (tmp_path / "text.txt").write_text(text)
+    flags = [f"--input_file={tmp_path / 'text.txt'}", "--document_separator=blank_line"]
+    flags += ["--eval_fraction=0.1", "--min_sentences=1"]
+
+    def split(name: str, *more: str) -> list[bytes]:
+        outputs = [tmp_path / f"{name}.txt", tmp_path / f"{name}_eval.txt"]
+        named = [f"--output_file={outputs[0]}", f"--eval_output_file={outputs[1]}"]
+        result = run_script("-m data_prep.split_sentences", *flags, *named, *more)
+        assert result.returncode == 0, result.stderr
+        return [path.read_bytes() for path in outputs]
+
+    with dask_cluster(tmp_path) as cluster:
+        scheduler = f"--dask_scheduler={cluster.scheduler}"
+        assert split("dask", "--runner=dask", scheduler) == split("local")
