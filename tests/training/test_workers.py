@@ -161,12 +161,10 @@ def pretraining(folder, name: str, *flags: str) -> list[object]:
 
 
 def assert_close(run, expected) -> None:
-    """Checks that losses and weights of two runs are equal within 1e-6; the norm of the gradient, within 1e-5."""
+    """Checks that the logs and weights of two runs are equal but for rounding."""
     lines = helpers.lines(run / "metrics.jsonl")
     wanted_lines = helpers.lines(expected / "metrics.jsonl")
     for line, wanted in zip(lines, wanted_lines, strict=True):
-        norm = line.pop("gradient_norm")
-        assert norm == pytest.approx(wanted.pop("gradient_norm"), rel=1e-5)
         assert line == pytest.approx(wanted, rel=1e-6)
     weights = helpers.weights(run)
     for name, value in helpers.weights(expected).items():
@@ -201,6 +199,7 @@ def test_fine_tuning_on_workers_is_that_on_one_device(task_flags, tmp_path, numb
     command = [f"run_{runner}.py", *flags, "--deterministic"]
     command += ["--hidden_dropout_prob=0", "--classifier_dropout_prob=0"]
     command += ["--train_batch_size=12", "--eval_batch_size=12"]
+    command += ["--learning_rate=1e-4"]  # 0.01 enlarges rounding to 1e-5 in twelve steps
     run_workers(1, *command, f"--output_dir={tmp_path / 'one'}")
     run_workers(number, *command, f"--output_dir={tmp_path / 'several'}")
     assert_close(tmp_path / "several", tmp_path / "one")
