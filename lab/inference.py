@@ -1,6 +1,6 @@
 r"""Compares engines and forms of an embedder side by side: texts per second, cosines with float32, STS-B, megabytes.
 
-    python -m lab.engines models/albert-minilm-l6 --data_dir=data
+    python -m lab.inference models/albert-minilm-l6 --data_dir=data
 
 "Ours" are the exports of this project, in the batches that its predictors make (at most 1,024 tokens). The others are
 what somebody would do with the same model: its file in float32 in ONNX Runtime and OpenVINO, the quantization of both
