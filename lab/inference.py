@@ -334,14 +334,17 @@ def plot(rows: Mapping[str, Mapping[str, Any]], path: pathlib.Path) -> None:
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(8, 4.5), layout="constrained")
-    for name, row in rows.items():
+    by_speed = sorted(rows.items(), key=lambda item: item[1]["texts_per_processor_second"])
+    for number, (name, row) in enumerate(by_speed):
         lost = max(1 - row["median_cosine"], 1e-5)
         color = "tab:blue" if row["is_ours"] else "tab:gray"
         axes.scatter(
             row["texts_per_processor_second"], lost, 8 * row["megabytes"], color, alpha=0.6
         )
         place = (row["texts_per_processor_second"], lost)
-        axes.annotate(name, place, xytext=(6, 6), textcoords="offset points", fontsize=8)
+        axes.annotate(
+            name, place, xytext=(6, 8 - 20 * (number % 2)), textcoords="offset points", fontsize=8
+        )
     axes.set_yscale("log")
     axes.set_xlabel("texts per second of one thread")
     axes.set_ylabel("1 - median cosine with float32")
