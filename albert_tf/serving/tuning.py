@@ -25,6 +25,7 @@ _IMPOSSIBLE = -1e4
 _HOPELESS = 0.6  # of the fastest: such forms are measured once
 _SHARE_FOR_BATCHES = 0.25  # of the seconds
 _ENOUGH_SECONDS = 2.0  # of one pass over the texts
+_FEWEST_TEXTS = 32  # of a pass, however long it takes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,9 +65,8 @@ class Measured:
     contents: Mapping[str, bytes]  # of its files
     model: OnnxModel
     cosines: np.ndarray  # [texts], of its outputs with those in float32
-    same_answers: (
-        float | None
-    )  # the share of texts with the same label; None for models without labels
+    # The share of texts with the same label; None for models without labels.
+    same_answers: float | None
     seconds: list[float] = dataclasses.field(default_factory=list)  # of each pass over the texts
 
     @property
@@ -109,7 +109,7 @@ class Tuning:
 
     def run(self) -> None:
         """Measures all forms, in turns until the time is over; those that are far too slow only once."""
-        recorder = self._recorded()
+        recorder = self._recorded_in_reasonable_time()
         batches = recorder.batches
         expected = _rows(recorder.outputs)
         for form in FORMS:
@@ -144,8 +144,7 @@ class Tuning:
             if self._is_over() and seconds:
                 break
             recorder = self._recorded(tokens)
-            passes = [_seconds_of(measured.model, recorder.batches) for _ in range(3)]
-            seconds[tokens] = min(passes)
+            seconds[tokens] = min(_seconds_of(measured.model, recorder.batches) for _ in range(3))
         fastest = min(seconds, key=seconds.__getitem__)
         # Another number than the usual one must be worth it: times vary by some percent.
         return fastest if seconds[fastest] < 0.95 * seconds.get(usual, np.inf) else usual
@@ -153,20 +152,27 @@ class Tuning:
     def _is_over(self) -> bool:
         return time.perf_counter() > self._ends
 
-    def _recorded(self, tokens_of_batch: int = Compute.tokens_of_batch) -> "_Recorder":
-        """The batches of the texts; of fewer texts if one pass takes long."""
-        compute = self._predictor.compute
+    def _recorded_in_reasonable_time(self) -> "_Recorder":
+        """The batches of the texts; if a pass takes long, of fewer texts, which all later passes then have, too."""
         while True:
-            recorder = _Recorder(compute, tokens_of_batch)
-            self._predictor.compute = recorder
-            try:
-                self._predictor.answered(self._examples)
-            finally:
-                self._predictor.compute = compute
-            if recorder.seconds <= _ENOUGH_SECONDS or len(self._examples) <= 32:
+            recorder = self._recorded(Compute.tokens_of_batch)
+            num_texts = len(self._examples)
+            if recorder.seconds <= _ENOUGH_SECONDS or num_texts <= _FEWEST_TEXTS:
                 return recorder
-            kept = max(32, int(len(self._examples) * _ENOUGH_SECONDS / recorder.seconds / 1.2))
-            self._examples = self._examples[:kept]
+            num_fitting = int(num_texts * _ENOUGH_SECONDS / recorder.seconds)
+            # At most five sixths of the texts stay, so that this ends.
+            self._examples = self._examples[: max(_FEWEST_TEXTS, num_fitting * 5 // 6)]
+
+    def _recorded(self, tokens_of_batch: int) -> "_Recorder":
+        """The batches of the texts, and the outputs in float32."""
+        compute = self._predictor.compute
+        recorder = _Recorder(compute, tokens_of_batch)
+        self._predictor.compute = recorder
+        try:
+            self._predictor.answered(self._examples)
+        finally:
+            self._predictor.compute = compute
+        return recorder
 
     def _measure(self, form: Form, batches: Sequence[Arrays], expected: np.ndarray) -> None:
         contents = onnx_files.convert(self._weights, self._missing, form.quantization)

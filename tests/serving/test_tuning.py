@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from albert_tf import UserError, load_predictor
+from albert_tf.formats import layouts
 from albert_tf.formats.pretrained import weights_of
 from albert_tf.model import heads
 from albert_tf.serving import graph_engines, onnx_files, tuning
@@ -91,6 +92,17 @@ def test_the_fastest_form_that_is_exact_enough_is_chosen():
     assert chooser.best(0.998).form is rows
     assert chooser.best(0.9).form is int8
     assert chooser.best(1.0).form is reference
+
+
+def test_all_numbers_of_tokens_are_measured_with_the_same_texts(sources, monkeypatch):
+    predictor = load_predictor(sources("embedder"), engine="onnxruntime")
+    examples = [predictor.check("the cat sat on a mat")] * 40
+    weights = layouts.read_weights(sources("embedder"))
+    tuned = tuning.Tuning(weights, predictor, examples, seconds=1.0)
+    tuned.run()
+    monkeypatch.setattr(tuning, "_ENOUGH_SECONDS", 0.0)  # as on a machine that is slow by now
+    tuned.tokens_of_batch(tuned.best(1.0))
+    assert tuned.num_texts == 40
 
 
 def test_a_form_that_is_slower_than_float32_is_not_chosen():
