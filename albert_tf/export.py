@@ -19,7 +19,6 @@ from albert_tf.core.errors import UserError
 from albert_tf.core.locks import locked
 from albert_tf.core.program import Program
 from albert_tf.core.settings import LARGEST_INT64, setting
-from albert_tf.formats import layouts
 from albert_tf.formats.model_tokenizer import tokenizer_of
 from albert_tf.serving.exports import (
     EXPORTS,
@@ -147,11 +146,7 @@ def _export(settings: ExportSettings) -> str:
     if form.check:
         form.check(settings.web_engine)
 
-    weights = layouts.read_weights(settings.model, settings.num_hidden_layers)
-    if settings.vocabulary_file:
-        weights = dataclasses.replace(weights, vocabulary=settings.vocabulary_file)
-    if settings.do_lower_case is not None:
-        weights = dataclasses.replace(weights, do_lower_case=settings.do_lower_case)
+    weights = settings.read_weights()
     task = task_settings_of(weights, settings.max_seq_length)
     if task.get("windows") and not form.reads_windows:
         forms = [known.name for known in EXPORTS.values() if known.reads_windows]

@@ -63,15 +63,21 @@ def _labelled_texts(value: Any, name: str, arguments: Arguments) -> Content:
     """(texts, labels), a table, or for predictions a list of texts; a text may be a pair."""
     if python_data.is_table(value):
         return python_data.table_content(value, name)
-    is_labelled = isinstance(value, tuple) and len(value) == 2 and name != "predict_file"
-    if not is_labelled and name != "predict_file":
-        raise UserError(f"{name}: expected (texts, labels), a table or a path")
-    texts, labels = value if is_labelled else (value, None)
+    texts, labels = _inputs_and_labels(value, name, "(texts, labels)")
     columns = _columns_of_texts(texts, name, arguments)
     if labels is not None:
         label_column = str(arguments.setdefault("label_column", "label"))
         columns[label_column] = python_data.list_of(labels, name, "labels")
     return python_data.columns_content(columns, name)
+
+
+def _inputs_and_labels(value: Any, name: str, expected: str) -> tuple[Any, Any]:
+    """The two parts of a tuple; of what is to be predicted, all of it and None."""
+    if name == "predict_file":
+        return value, None
+    if not isinstance(value, tuple) or len(value) != 2:
+        raise UserError(f"{name}: expected {expected}, a table or a path")
+    return value
 
 
 def _columns_of_texts(texts: Any, name: str, arguments: Arguments) -> dict[str, list]:
@@ -107,10 +113,7 @@ def _tagged_words(value: Any, name: str, arguments: Arguments) -> Content:
     """(sentences, tags), each a list of lists, a table, or for predictions a list of lists of words."""
     if python_data.is_table(value):
         return python_data.table_content(value, name)
-    is_tagged = isinstance(value, tuple) and len(value) == 2 and name != "predict_file"
-    if not is_tagged and name != "predict_file":
-        raise UserError(f"{name}: expected (sentences, tags), lists of lists, a table or a path")
-    sentences, tags = value if is_tagged else (value, None)
+    sentences, tags = _inputs_and_labels(value, name, "(sentences, tags), lists of lists")
     token_column = str(arguments.setdefault("token_column", "tokens"))
     columns = {token_column: python_data.list_of(sentences, name, "lists of words")}
     if tags is not None:

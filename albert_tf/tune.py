@@ -21,10 +21,9 @@ from albert_tf.core.callable_modules import make_callable
 from albert_tf.core.errors import UserError
 from albert_tf.core.locks import locked
 from albert_tf.core.program import Program
-from albert_tf.core.settings import setting
-from albert_tf.formats import layouts
+from albert_tf.core.settings import changed, setting
 from albert_tf.formats.model_tokenizer import tokenizer_of
-from albert_tf.predict import examples_of_rows, parse, read_rows
+from albert_tf.predict import PredictSettings, examples_of_rows, parse, read_rows
 from albert_tf.serving.engines import obstacle_of
 from albert_tf.serving.exports.form import BLOCK_SIZE, Order, write_files
 from albert_tf.serving.exports.onnx import ONNX
@@ -49,11 +48,7 @@ class TuneSettings(ModelUseSettings):
         required=True,
         input_path=True,
     )
-    text_columns: str = setting(
-        "",
-        "Names of the one or two columns of a table with the texts, separated by commas; by default those of the"
-        " training, or `text`, `text_a` and `text_b`.",
-    )
+    text_columns: str = changed(PredictSettings, "text_columns", "")
     output_dir: str = setting("", "Folder for the ONNX export.", required=True)
     overwrite: bool = setting(False, "Whether an existing export is replaced.")
     min_cosine: float = setting(
@@ -83,11 +78,7 @@ def main(settings: TuneSettings) -> str:
     if settings.text_columns and not table_files.is_table(settings.input_file):
         settings.refuse("text_columns", "needs a table as --input_file")
     with locked(settings.output_dir):
-        weights = layouts.read_weights(settings.model, settings.num_hidden_layers)
-        if settings.vocabulary_file:
-            weights = dataclasses.replace(weights, vocabulary=settings.vocabulary_file)
-        if settings.do_lower_case is not None:
-            weights = dataclasses.replace(weights, do_lower_case=settings.do_lower_case)
+        weights = settings.read_weights()
         if obstacle := obstacle_of(weights):
             raise UserError(f"{settings.model}: {obstacle}")
         predictor = load_predictor(

@@ -78,10 +78,10 @@ def settings_of(program: Program, values: Mapping[str, Any]) -> list[Settings]:
 def _check(field: dataclasses.Field, value: Any) -> None:
     """Checks a value before the other defaults are made of it."""
     kind = value_type(field)
-    is_missing = value is None and kind is not field.type
-    is_number = kind is float and type(value) is int
-    rule = "" if is_missing else broken_rule(field, float(value) if is_number else value, kind)
-    if rule:
+    if value is None and kind is not field.type:
+        return
+    checked = float(value) if kind is float and type(value) is int else value
+    if rule := broken_rule(field, checked, kind):
         raise UserError(f"--{field.name} must be {rule}, got {reprlib.repr(value)}")
 
 

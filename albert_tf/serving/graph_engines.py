@@ -7,18 +7,16 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-import numpy as np
-
 from albert_tf.core import files
 from albert_tf.core.errors import UserError, first_line, shortened
 from albert_tf.core.workers import num_cores
+from albert_tf.tasks.predictor import Arrays
 
 ONNX_RUNTIME = "onnxruntime"
 OPENVINO = "openvino"
 _PRECISIONS = {"float32": "f32", "bfloat16": "bf16"}  # our names -> those of OpenVINO
 LARGEST_GROUP = 1 << 16
 
-Arrays = dict[str, np.ndarray]
 Run = Callable[[Arrays], Arrays]  # the outputs of a graph, under its own names, for its inputs
 
 
@@ -103,12 +101,13 @@ class OpenVino:
             "ENABLE_CPU_PINNING": "NO",
         }
         try:
+            core = openvino.Core()
             if isinstance(content, str):
                 files.check_content(content)
-                model = openvino.Core().read_model(content)
+                model = core.read_model(content)
             else:
-                model = openvino.Core().read_model(content, b"")
-            compiled = openvino.Core().compile_model(model, "CPU", settings)
+                model = core.read_model(content, b"")
+            compiled = core.compile_model(model, "CPU", settings)
         except UserError:
             raise
         except Exception as error:  # RuntimeError, with the place in OpenVINO's source first

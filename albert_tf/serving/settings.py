@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping
 
 from albert_tf.core.settings import Settings, changed, setting
+from albert_tf.formats import layouts
+from albert_tf.formats.weights import Weights
 from albert_tf.model.released_models import where_released
 from albert_tf.tasks import registry
 from albert_tf.tasks.settings import LONGEST_SEQUENCE, depth_setting
@@ -67,6 +69,15 @@ class ModelUseSettings(ModelSettings):
         minimum=SHORTEST_SEQUENCE,
         maximum=LONGEST_SEQUENCE,
     )
+
+    def read_weights(self) -> Weights:
+        """The model, with the vocabulary and the treatment of case that are given."""
+        weights = layouts.read_weights(self.model, self.num_hidden_layers)
+        if self.vocabulary_file:
+            weights = dataclasses.replace(weights, vocabulary=self.vocabulary_file)
+        if self.do_lower_case is not None:
+            weights = dataclasses.replace(weights, do_lower_case=self.do_lower_case)
+        return weights
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

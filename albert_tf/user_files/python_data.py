@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from albert_tf.core.errors import UserError, shortened
 from albert_tf.user_files.answer_tables import plain_rows
+from albert_tf.user_files.table_files import class_name
 
 if TYPE_CHECKING:
     import pandas
@@ -60,7 +61,7 @@ def frame_of(value: Any, name: str) -> "pandas.DataFrame":
         frame = value.to_pandas()
         for column, feature in value.features.items():
             if class_names := _class_names(feature):
-                frame[column] = [_named(cell, class_names) for cell in frame[column]]
+                frame[column] = [class_name(cell, class_names) for cell in frame[column]]
     elif _is_frame(value):
         frame = value
     else:
@@ -155,11 +156,3 @@ def _class_names(feature: Any) -> Sequence[str]:
         return names
     inner = getattr(feature, "feature", None)
     return _class_names(inner) if inner is not None else ()
-
-
-def _named(cell: Any, class_names: Sequence[str]) -> Any:
-    """The name of a class, or the names of a list of them; -1, which has no name, becomes an empty text."""
-    if hasattr(cell, "__iter__"):
-        return [_named(item, class_names) for item in cell]
-    is_class = cell == cell and cell is not None and 0 <= int(cell) < len(class_names)  # noqa: PLR0124
-    return class_names[int(cell)] if is_class else ""

@@ -450,7 +450,7 @@ def _read_arrow(content: bytes, ending: str) -> "pandas.DataFrame":
     about = json.loads((table.schema.metadata or {}).get(b"huggingface", b"{}"))
     for name, feature in about.get("info", {}).get("features", {}).items():
         if classes := _class_names(feature):
-            frame[name] = [_named(value, classes) for value in table[name].to_pylist()]
+            frame[name] = [class_name(value, classes) for value in table[name].to_pylist()]
     return frame
 
 
@@ -464,8 +464,11 @@ def _class_names(feature: Any) -> Sequence[str]:
     return feature["names"] if is_label else _class_names(feature.get("feature"))
 
 
-def _named(value: Any, classes: Sequence[str]) -> Any:
-    if isinstance(value, list):
-        return [_named(item, classes) for item in value]
-    is_class = isinstance(value, int) and 0 <= value < len(classes)
-    return classes[value] if is_class else ""
+def class_name(value: Any, classes: Sequence[str]) -> Any:
+    """The name of a class, or the names of a list of them; -1 and a missing value, which have none, become ""."""
+    plain = value.tolist() if hasattr(value, "tolist") else value  # a number or an array of NumPy
+    if isinstance(plain, list):
+        return [class_name(item, classes) for item in plain]
+    # A column of pandas with missing values has the numbers of its classes as floats.
+    is_class = isinstance(plain, int | float) and 0 <= plain < len(classes)
+    return classes[int(plain)] if is_class else ""

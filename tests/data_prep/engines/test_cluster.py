@@ -129,8 +129,10 @@ def dask_cluster(folder: pathlib.Path, *, full_disk: bool = False) -> Iterator[C
     scheduler_address = f"tcp://127.0.0.1:{free_port()}"
     with contextlib.ExitStack() as processes:
         scheduler = start(
-            *("-m", "distributed.cli.dask_scheduler", "--no-dashboard"),
-            *("--host", scheduler_address),
+            "-m",
+            "distributed.cli.dask_scheduler",
+            "--no-dashboard",
+            f"--host={scheduler_address}",
         )
         processes.callback(end, scheduler)
         workers = {}
@@ -140,9 +142,15 @@ def dask_cluster(folder: pathlib.Path, *, full_disk: bool = False) -> Iterator[C
             if full_disk and number == 0:
                 environment["FULL_DISK"] = "yes"
             worker = start(
-                *("-m", "distributed.cli.dask_worker", scheduler_address, "--no-nanny"),
-                *("--nthreads", "1", "--no-dashboard", "--preload", str(WORKER_MODULE)),
-                *("--worker-port", str(port), "--local-directory", str(folder)),
+                "-m",
+                "distributed.cli.dask_worker",
+                scheduler_address,
+                "--no-nanny",
+                "--nthreads=1",
+                "--no-dashboard",
+                f"--preload={WORKER_MODULE}",
+                f"--worker-port={port}",
+                f"--local-directory={folder}",
                 **environment,
             )
             processes.callback(end, worker)
