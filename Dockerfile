@@ -4,7 +4,7 @@
 #   docker run --rm --user $(id -u):$(id -g) --volume "$PWD:/work" albert-tf pretrain --help
 #
 # The packages are those of requirements.lock, whose checksums pip verifies. What was checked of this file, where no
-# Docker was at hand: docs/contributing.md. For GPUs, add before the last lines:
+# Docker was at hand: docs/project/contributing.md. For GPUs, add before the last lines:
 #   RUN pip install --no-cache-dir 'tensorflow[and-cuda]==2.20.*'
 
 FROM python:3.12-slim-bookworm

@@ -137,7 +137,7 @@ def summary(folder: str, seconds: float) -> str:
             f"    --eval_file={folder}/packages/dev.tsv --text_columns=text --label_column=package \\",
             f"    --init_checkpoint={folder}/run --max_seq_length=64 --output_dir={folder}/classifier",
             f"  albert-tf serve {folder}/classifier",
-            "docs/pretraining.md has the commands for your own text.",
+            "docs/guides/pretraining.md has the commands for your own text.",
         ]
     )
 

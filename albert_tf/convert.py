@@ -3,7 +3,7 @@
     albert-tf convert albert_base --output_dir=albert_base_hf
     albert-tf convert hf:albert/albert-base-v2 --output_dir=albert_base_tf1 --format=tf1
 
-docs/models.md lists the layouts.
+docs/reference/models.md lists the layouts.
 """
 
 import dataclasses

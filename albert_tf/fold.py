@@ -3,7 +3,7 @@ r"""Folds a trained BERT or ALBERT into a smaller ALBERT, from which distillatio
     albert-tf fold all-MiniLM-L6-v2 --output_dir=folded --embedding_size=128 --num_hidden_groups=3
     albert-tf distill --teacher=all-MiniLM-L6-v2 --init_checkpoint=folded --input_file=text.txt --output_dir=run
 
-docs/fold.md explains the steps.
+docs/guides/fold.md explains the steps.
 """
 
 from albert_tf.core import flags

@@ -1,7 +1,7 @@
 """Folding and distillation in Python: `albert_tf.fold(model)`, and `distill` and `save_pretrained` of the result.
 
 Each step is the program of the same name on a temporary folder, so that values, checks and messages are those of the
-shell. docs/fold.md explains what the steps do.
+shell. docs/guides/fold.md explains what the steps do.
 """
 
 import os
@@ -49,7 +49,7 @@ class FoldedModel:
           texts: what it learns from, without labels, like those of its later use and as long.
           minutes: the budget of training time; `num_train_steps=...` instead trains that many steps.
           held_out_texts: other texts, on which errors are computed during the training.
-          settings: flags of `albert-tf distill` (docs/cli.md), such as mixed_precision="mixed_bfloat16".
+          settings: flags of `albert-tf distill` (docs/reference/cli.md), such as mixed_precision="mixed_bfloat16".
 
         Raises:
           UserError: there is no text, or a setting is unknown or out of its range.
@@ -90,7 +90,7 @@ def fold(
       model: a folder, a run, a checkpoint, or `hf:owner/name`.
       embedding_size: E, the width of the embeddings; by default 128, or the model's own if that is smaller.
       num_hidden_groups: into how many groups of equal layers the layers are divided; by default, three.
-      settings: other flags of `albert-tf fold` (docs/cli.md), such as num_folded_layers=3.
+      settings: other flags of `albert-tf fold` (docs/reference/cli.md), such as num_folded_layers=3.
 
     Raises:
       UserError: the model cannot be read or folded, or a setting is unknown or out of its range.

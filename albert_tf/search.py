@@ -5,7 +5,7 @@ r"""Searches the texts of a file by meaning, and answers each line of standard i
 
 Each result has the `index` of the text's line or row in the file, which counts from 0, and of a table the columns of
 the row. The vectors are kept beside the corpus, in a file with the model's hash in its name, and are made again when
-the model or the texts change. docs/embeddings.md shows how to train both models.
+the model or the texts change. docs/guides/embeddings.md shows how to train both models.
 """
 
 import dataclasses

@@ -2,7 +2,7 @@
 
     albert-tf serve runs/mrpc 8501
 
-docs/serving.md describes the routes.
+docs/guides/serving.md describes the routes.
 """
 
 import dataclasses

@@ -5,7 +5,8 @@ r"""Finds the fastest form of a model for your texts on this machine, and export
 
 The table has texts per second of all forms whose engines are installed, without the time for tokens; the size of the
 files; and the cosine with the outputs in float32. The export is the fastest of those whose median cosine is at least
---min_cosine, and `predict`, `search` and `serve` compute it as it was measured. docs/speed.md explains the forms.
+--min_cosine, and `predict`, `search` and `serve` compute it as it was measured.
+docs/guides/speed.md explains the forms.
 """
 
 import dataclasses

@@ -60,7 +60,7 @@ class EngineSettings(Settings):
     repetitions: int = setting(5, "Passes over the texts.", minimum=1)
     output_file: str = setting("docs/results/data/engines.json", "JSON file of the results.")
     page: str = setting(
-        "docs/speed.md", "Page that gets the tables and the picture; empty for none."
+        "docs/guides/speed.md", "Page that gets the tables and the picture; empty for none."
     )
 
 

@@ -317,7 +317,7 @@ def _claims_of_speed() -> list[Claim]:
                 f"{per_second[f'{engine}-folded']:,.0f}; teacher {per_second[f'{engine}-minilm']:,.0f}",
                 "",
                 "1",
-                "[not kept](history.md)",
+                "[not kept](../project/history.md)",
                 "data/texts_per_second.json",
             )
         )
@@ -328,7 +328,7 @@ def _claims_of_speed() -> list[Claim]:
             ", ".join(f"{name} {per_second[which]:.0f}" for name, which in others.items()),
             "",
             "1",
-            "[not kept](history.md)",
+            "[not kept](../project/history.md)",
             "data/texts_per_second.json",
         )
     )
@@ -400,7 +400,7 @@ def claims_of_equality() -> list[Claim]:
             f"{losses['largest_difference']:g}",
             "",
             "1",
-            "[not kept](history.md)",
+            "[not kept](../project/history.md)",
             "data/fine_tuning_equality.json",
         )
     )
@@ -433,7 +433,7 @@ def _step_on_a_gpu() -> Claim:
         "; ".join(f"{name}{median:.1f}" for name, median in medians.items()),
         "",
         str(len(step["here"]["milliseconds"])),
-        "[not kept](history.md)",
+        "[not kept](../project/history.md)",
         "data/h100_step.json",
     )
 

@@ -15,6 +15,8 @@ PAGES += [ROOT / "lab" / name for name in LAB]
 PAGES += sorted((ROOT / "docs").rglob("*.md"))
 PROGRAM = r"-m albert_tf\.command (?:data )?\w+|-m [\w.]+|\w+\.py"
 PATH = re.compile(r"`((?:albert_tf|data_prep|lab|tests|docs)/[\w/.-]*\w/?)`")
+SOURCES = (".py", ".pyi", ".toml", ".html", ".js")
+NAMED_PAGE = re.compile(r"\b(docs/(?:[a-z]\w*/)*\w+\.(?:md|ipynb|png))(?:#([\w-]+))?")
 HISTORY = "history.md"  # names programs that are gone
 
 
@@ -43,6 +45,28 @@ def test_links_lead_to_files_and_headings_and_named_files_exist(page):
     if page.name != HISTORY:
         for path in PATH.findall(text):
             assert (ROOT / path).exists(), path
+
+
+def test_pages_that_programs_and_their_sources_name_exist():
+    """Also with their headings: a message sends a user to the page that it names."""
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    sources = [
+        ROOT / name
+        for name in listed.splitlines()
+        if name.endswith(SOURCES) or name == "Dockerfile"
+    ]
+    named = {
+        place
+        for source in sources
+        if source.exists()
+        for place in NAMED_PAGE.findall(source.read_text())
+    }
+    assert len(named) > 15, "the pattern does not match the pages that the sources name"
+    for path, anchor in named:
+        assert (ROOT / path).exists(), path
+        assert not anchor or anchor in anchors(ROOT / path), f"{path}#{anchor}"
 
 
 def programs_and_flags() -> dict[str, set[str]]:

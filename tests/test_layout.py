@@ -65,8 +65,8 @@ FOREIGN_FILES = {"utils/transformers/convert_albert.py", "models/albert/albert_b
 
 @functools.cache
 def allowed_imports() -> dict[str, set[str]]:
-    """The diagram of docs/architecture.md: what each package may import besides itself."""
-    text = (ROOT / "docs" / "architecture.md").read_text()
+    """The diagram of docs/project/architecture.md: what each package may import besides itself."""
+    text = (ROOT / "docs" / "project" / "architecture.md").read_text()
     (diagram,) = re.findall(r"```imports\n(.*?)```", text, re.DOTALL)
     lines = [line.partition("<-") for line in diagram.splitlines() if "<-" in line]
     return {package.strip(): set(others.split()) for package, _, others in lines}

@@ -1,4 +1,4 @@
-"""docs/migrating.md explains every flag of google-research/albert, and each has a replacement."""
+"""docs/guides/migrating.md explains every flag of google-research/albert, and each has a replacement."""
 
 import re
 
@@ -56,7 +56,7 @@ def test_every_flag_of_the_original_exists_or_has_a_replacement_that_does(progra
 
 
 def test_the_guide_lists_every_flag_of_the_original():
-    text = (ROOT / "docs" / "migrating.md").read_text()
+    text = (ROOT / "docs" / "guides" / "migrating.md").read_text()
     for name in {name for names in ORIGINAL.values() for name in names.split()}:
         assert f"`{name}`" in text, name
 
@@ -68,7 +68,7 @@ def test_the_code_for_models_of_transformers_runs(tmp_path):
     shape = {"embedding_size": TINY.hidden_size, "share_parameters": "none", "vocab_size": size}
     model = AlbertForPreTraining(TINY.replace(**shape), seed=3)
     save_pretrained(model, tmp_path / "model", spm_model_file=vocabulary)
-    page = (ROOT / "docs" / "migrating.md").read_text()
+    page = (ROOT / "docs" / "guides" / "migrating.md").read_text()
     [code] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     values: dict = {}
     exec(re.sub(r'"hf:google-bert.*?"', repr(str(tmp_path / "model")), code), values)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.helpers import ROOT
 
-NOTEBOOK = ROOT / "docs" / "albert.ipynb"
+NOTEBOOK = ROOT / "docs" / "start" / "albert.ipynb"
 # What is replaced in its code, so that it runs in a minute.
 SMALLER = {
     "num_train_epochs=3": "num_train_steps=3",

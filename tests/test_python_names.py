@@ -295,7 +295,12 @@ def _python_of(page: pathlib.Path) -> str:
 
 @pytest.mark.slow
 def test_type_checkers_accept_the_code_of_the_pages(tmp_path):
-    names = ("README.md", "docs/embeddings.md", "docs/migrating.md", "docs/models.md")
+    names = (
+        "README.md",
+        "docs/guides/embeddings.md",
+        "docs/guides/migrating.md",
+        "docs/reference/models.md",
+    )
     pages = [ROOT / name for name in names]
     write_files(tmp_path, {f"{page.stem.lower()}_page.py": _python_of(page) for page in pages})
     scripts = sorted(map(str, tmp_path.glob("*.py")))

@@ -1,4 +1,4 @@
-"""The code of docs/use_in_keras.md runs from top to bottom, and does what the page says."""
+"""The code of docs/guides/use_in_keras.md runs from top to bottom, and does what the page says."""
 
 import os
 import re
@@ -14,7 +14,7 @@ from tests.helpers import ROOT
 
 pytestmark = pytest.mark.slow  # the code trains
 
-PAGE = (ROOT / "docs" / "use_in_keras.md").read_text()
+PAGE = (ROOT / "docs" / "guides" / "use_in_keras.md").read_text()
 
 
 @pytest.fixture(scope="module")

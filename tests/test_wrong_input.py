@@ -1,4 +1,7 @@
-"""Wrong input: one line that names the flag or the file and what to change; nothing is written (docs/errors.md)."""
+"""Wrong input: one line that names the flag or the file and what to change; nothing is written.
+
+docs/reference/errors.md describes such lines.
+"""
 
 import gzip
 import json

@@ -1,6 +1,7 @@
-"""The flags of google-research/albert that do not exist here, and their replacements (docs/migrating.md has all flags).
+"""The flags of google-research/albert that do not exist here, and their replacements.
 
-The flags are those of commit 4ae12a2, and of the newest commit for programs that this one does not have.
+docs/guides/migrating.md has all flags. Those here are of commit 4ae12a2, and of the newest commit for programs that
+this one does not have.
 """
 
 from collections.abc import Container, Mapping, Sequence

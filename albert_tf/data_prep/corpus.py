@@ -33,7 +33,7 @@ def invalid_utf8_setting() -> Any:
 
 
 # Added to messages that too few or all documents are held out.
-_FEW = "; cut a few long documents into files of some pages each (docs/pretraining.md)"
+_FEW = "; cut a few long documents into files of some pages each (docs/guides/pretraining.md)"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

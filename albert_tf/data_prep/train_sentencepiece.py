@@ -151,7 +151,7 @@ def _model_of_corpus(paths: Sequence[str], settings: TrainSettings) -> bytes:
         model_proto = train(sentences, settings)
     except _InvisibleCharactersError:
         kept = "joiners (U+200C, U+200D) are kept, other invisible characters in words removed"
-        corpus.print_note(PROGRAM, f"{kept} (docs/other_languages.md)")
+        corpus.print_note(PROGRAM, f"{kept} (docs/guides/other_languages.md)")
         reader = corpus.LineReader(settings.invalid_utf8)
         sentences = _sentences(paths, reader, settings, stop_at_invisible=False)
         model_proto = _train_with_joiners(sentences, settings)

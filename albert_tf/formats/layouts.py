@@ -109,7 +109,9 @@ def describe(path: files.AnyPath) -> Description:
 def layout_of(path: str) -> Layout:
     """The layout of the model at a path; an error says what else was found there, and what to do."""
     if path.startswith(_ADDRESSES):
-        raise UserError(f"{path}: download it, and give the file or folder (docs/models.md)")
+        raise UserError(
+            f"{path}: download it, and give the file or folder (docs/reference/models.md)"
+        )
     for layout in LAYOUTS:
         if layout.recognizes(path):
             return layout

@@ -19,4 +19,6 @@ def check_process() -> None:
     if os.getpid() != _first_user:
         advice = 'fork first and load then, use multiprocessing\'s "spawn", or an ONNX export'
         reason = "was forked after TensorFlow had been used, which would wait for ever here"
-        raise UserError(f"this process {reason}: {advice} (docs/serving.md#several-processes)")
+        raise UserError(
+            f"this process {reason}: {advice} (docs/guides/serving.md#several-processes)"
+        )

@@ -1,7 +1,7 @@
 """Writes models as ONNX files, operation by operation, so that weights shared by layers are stored once.
 
 The graphs mirror `model/encoder.py` and `model/heads.py`, and use their shape legend. They are made of `Weights` under
-their released names, without TensorFlow. docs/architecture.md explains why no converter is used.
+their released names, without TensorFlow. docs/project/architecture.md explains why no converter is used.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

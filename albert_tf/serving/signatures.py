@@ -1,7 +1,7 @@
 """Signatures of exported models: named functions of plain tensors with a batch dimension, for each class of model.
 
 Texts are strings; `tokens`, `mlm`, `sop` and `tokenization_info` are those of the original's hub modules
-(export_to_tfhub.py). docs/serving.md lists all of them. Shape legend: `model/encoder.py`.
+(export_to_tfhub.py). docs/guides/serving.md lists all of them. Shape legend: `model/encoder.py`.
 """
 
 from collections.abc import Callable, Collection, Mapping

@@ -130,7 +130,7 @@ class FineTuningRunConfig(RunConfig):
 # Above, larger models collapse at rates that suit smaller ones (google-research/albert#197, google-research#151,
 # keras-hub#831).
 _FINE_TUNING_RATES = {128: 1e-3, 512: 1e-4, 768: 3e-5, 1024: 2e-5, 2048: 1e-5, math.inf: 5e-6}
-# The same for trainings of fewer than `FEW_STEPS` steps, which need longer ones (docs/finetuning.md).
+# The same for trainings of fewer than `FEW_STEPS` steps, which need longer ones (docs/guides/finetuning.md).
 _RATES_OF_FEW_STEPS = {**_FINE_TUNING_RATES, 512: 3e-4}
 FEW_STEPS = 300
 # From random weights; wider models collapse at 3e-4, and 1e-4 is the rate of BERT's pretraining.

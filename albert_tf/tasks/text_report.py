@@ -37,7 +37,7 @@ class TokenCounts:
         if self.unknown <= _MANY_UNKNOWN * self.tokens:
             return ""
         share = f"{100 * self.unknown / self.tokens:.0f} % of the tokens"
-        question = "is the model for texts of this language? (docs/other_languages.md)"
+        question = "is the model for texts of this language? (docs/guides/other_languages.md)"
         return f"{WARNING}the model's vocabulary does not know {share}: {question}"
 
 

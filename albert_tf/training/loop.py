@@ -1,8 +1,8 @@
 """Training and evaluation of any task on any devices. The programs call `run`.
 
-docs/architecture.md shows the whole run as one script: a step, its data and its checkpoint. Here, orbit's Controller
-runs the steps of `step.py` in loops on the device, of a few seconds at most. Between them, `TrainingLoop` shows the
-progress, logs, saves checkpoints, evaluates, and ends after a signal.
+docs/project/architecture.md shows the whole run as one script: a step, its data and its checkpoint. Here, orbit's
+Controller runs the steps of `step.py` in loops on the device, of a few seconds at most. Between them, `TrainingLoop`
+shows the progress, logs, saves checkpoints, evaluates, and ends after a signal.
 """
 
 import contextlib

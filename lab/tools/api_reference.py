@@ -1,4 +1,4 @@
-"""Writes docs/api.md, the reference of the public names, from their signatures and docstrings.
+"""Writes docs/reference/api.md, the reference of the public names, from their signatures and docstrings.
 
 python -m lab.tools.api_reference
 """
@@ -15,13 +15,14 @@ from albert_tf import functions
 from albert_tf.model.heads import ModelWithHead
 from albert_tf.tasks.predictor import Predictor
 
-PAGE = pathlib.Path(__file__).parents[2] / "docs" / "api.md"
+PAGE = pathlib.Path(__file__).parents[2] / "docs" / "reference" / "api.md"
 _INTRODUCTION = """# Python reference
 
 The names that `import albert_tf` offers, and the classes that they return; written by
 `python -m lab.tools.api_reference` from the docstrings. An example is in the
-[README](../README.md#use-a-model-in-five-lines). Every program is a function, whose arguments are its flags: a path, a
-list or a table in the place of a file. What a predictor takes and answers is listed in [models.md](models.md#predict).
+[README](../../README.md#use-a-model-in-five-lines). Every program is a function, whose arguments are its flags: a path,
+a list or a table in the place of a file. What a predictor takes and answers is listed in
+[models.md](models.md#predict).
 
 In shapes, B is the batch, L the length in tokens, D the hidden width, P the number of masked positions, V the size of
 the vocabulary, C the number of choices or classes, K the number of candidates for a start or an end. `UserError` is
@@ -61,7 +62,7 @@ _LINE = 88  # maximum length of a signature on one line
 
 
 def page() -> str:
-    """The text of docs/api.md."""
+    """The text of docs/reference/api.md."""
     parts = [_INTRODUCTION]
     for name in albert_tf.__all__:
         if name in functions.MODULES and name != "fold":

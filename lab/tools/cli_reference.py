@@ -1,4 +1,4 @@
-"""Writes docs/cli.md, the programs with their flags, from the texts of their --help.
+"""Writes docs/reference/cli.md, the programs with their flags, from the texts of their --help.
 
 python -m lab.tools.cli_reference
 """
@@ -10,7 +10,7 @@ from albert_tf import functions
 from albert_tf.command import DATA_PROGRAMS, PROGRAMS
 from albert_tf.core.flags import help_of_flag, help_text
 
-PAGE = pathlib.Path(__file__).parents[2] / "docs" / "cli.md"
+PAGE = pathlib.Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
 _INTRODUCTION = """# Commands
 
 `albert-tf PROGRAM --help` prints the text about a program, and the flags that it shares with others.
@@ -35,7 +35,7 @@ FAMILIES = {
 
 
 def page() -> str:
-    """The text of docs/cli.md."""
+    """The text of docs/reference/cli.md."""
     sections = [_section_of_family(title) for title in FAMILIES]
     sections += [_section_of_program(name) for name in (*PROGRAMS, *DATA_PROGRAMS)]
     return "\n".join((_INTRODUCTION, *sections))

@@ -412,8 +412,8 @@ OTHER_VALUES = {
 
 
 def table_of_documentation() -> dict[str, list[set[str]]]:
-    """File -> the keys that are followed, checked, and without effect, by docs/models.md."""
-    text = (others.RECORDED.parents[2] / "docs" / "models.md").read_text()
+    """File -> the keys that are followed, checked, and without effect, by docs/reference/models.md."""
+    text = (others.RECORDED.parents[2] / "docs" / "reference" / "models.md").read_text()
     rows = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("| `")]
     return {
         row[0].strip(" `"): [set(re.findall(r"`(\w+)`", cell)) for cell in row[1:]]

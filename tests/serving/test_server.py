@@ -540,7 +540,7 @@ def test_texts_that_the_vocabulary_does_not_know_are_counted_and_said_once(sourc
             assert send("/v1/embeddings", {"input": ["\u6771\u4eac \u5927\u5b66"] * 5})[0] == 200
         _, metrics = send("/metrics")
         error = capfd.readouterr().err
-        assert error.count("warning") == 1 and "docs/other_languages.md" in error
+        assert error.count("warning") == 1 and "docs/guides/other_languages.md" in error
         for _ in range(2):
             assert send("/v1/embeddings", {"input": ["the cat " * 50] * 40})[0] == 200
         error = capfd.readouterr().err

@@ -27,7 +27,7 @@ def test_random_weights_of_large_models_have_no_lower_rate_than_pretrained_ones(
 
 
 def test_the_guide_has_the_default_rates():
-    text = (ROOT / "docs" / "finetuning.md").read_text()
+    text = (ROOT / "docs" / "guides" / "finetuning.md").read_text()
     rows = re.findall(
         r"^\| (?:up to )?(\d[\d,]*)(?: and more)? \| (\S+) \| (\S+) \| (\S+) \|", text, re.MULTILINE
     )

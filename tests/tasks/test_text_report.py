@@ -33,7 +33,7 @@ def test_more_than_a_tenth_of_unknown_tokens_is_a_warning(ids, expected):
     warning = counts.warning()
     assert (f"does not know {expected} of the tokens" in warning) == bool(expected)
     assert bool(warning) == bool(expected)
-    assert not expected or "docs/other_languages.md" in warning
+    assert not expected or "docs/guides/other_languages.md" in warning
 
 
 @pytest.mark.parametrize(

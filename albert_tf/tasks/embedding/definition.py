@@ -7,7 +7,7 @@ r"""Trains sentence embeddings: vectors whose cosines say how alike texts are.
     albert-tf embed --do_train=false --eval_kind=scores --eval_file=dev.tsv \
         --text_columns=sentence1,sentence2 --init_checkpoint=albert_base --output_dir=runs/untrained
 
-docs/embeddings.md describes the data, and what to do with the trained model.
+docs/guides/embeddings.md describes the data, and what to do with the trained model.
 """
 
 from albert_tf.tasks.definition import TaskDefinition, imported
