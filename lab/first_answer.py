@@ -96,7 +96,7 @@ def main(settings: FirstAnswerSettings) -> None:
     }
     content = {"about": about, "median": results}
     files.write_bytes(settings.output_file, files.json_bytes(content))
-    replace_parts("docs/guides/small.md", {"first answer": table_of(content)})
+    replace_parts("docs/results/exports.md", {"first answer": table_of(content)})
     for name, result in results.items():
         print(f"{name:<45}{result['processor_seconds']:>8.2f}{result['wall_seconds']:>8.2f}")
 

@@ -99,7 +99,7 @@ def changed(answers: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, 
 
 
 def main(settings: SmallTasksSettings) -> None:
-    """Scores every run in every form, and writes the table of docs/guides/int8.md."""
+    """Scores every run in every form, and writes the table of docs/results/small_forms.md."""
     results: dict[str, dict[str, dict[str, float | None]]] = {}
     for assignment in settings.runs.split(","):
         name, _, run = assignment.partition("=")
@@ -123,7 +123,7 @@ def main(settings: SmallTasksSettings) -> None:
     }
     content = {"about": about, "tasks": results}
     files.write_bytes(settings.output_file, files.json_bytes(content))
-    replace_parts("docs/guides/int8.md", {"tasks in small forms": table_of(results)})
+    replace_parts("docs/results/small_forms.md", {"tasks in small forms": table_of(results)})
 
 
 def table_of(results: Mapping[str, Mapping[str, Mapping[str, float | None]]]) -> list[str]:

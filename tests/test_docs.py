@@ -1,5 +1,7 @@
 """The documentation: links and anchors lead somewhere, named files exist, and commands use flags that exist."""
 
+import json
+import pathlib
 import re
 import shlex
 import subprocess
@@ -12,7 +14,9 @@ from tests.helpers import ROOT
 LAB = ("README.md", "benchmarks/README.md", "experiments/results/README.md")
 PAGES = [ROOT / name for name in ("README.md", "CHANGELOG.md", "SECURITY.md")]
 PAGES += [ROOT / "lab" / name for name in LAB]
+PAGES += [ROOT / "findings" / "README.md", *sorted((ROOT / "models").glob("*/README.md"))]
 PAGES += sorted((ROOT / "docs").rglob("*.md"))
+NOTEBOOKS = sorted((ROOT / "docs").rglob("*.ipynb"))
 PROGRAM = r"-m albert_tf\.command (?:data )?\w+|-m [\w.]+|\w+\.py"
 PATH = re.compile(r"`((?:albert_tf|data_prep|lab|tests|docs)/[\w/.-]*\w/?)`")
 SOURCES = (".py", ".pyi", ".toml", ".html", ".js")
@@ -24,6 +28,14 @@ def name_of(page):
     return str(page.relative_to(ROOT))
 
 
+def text_of(page) -> str:
+    """The text of a page; of a notebook, that of its cells which are text."""
+    if page.suffix != ".ipynb":
+        return page.read_text()
+    cells = json.loads(page.read_text())["cells"]
+    return "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+
+
 def anchors(page) -> set[str]:
     """Anchors of a page's headings, as GitHub makes them."""
     text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
@@ -31,9 +43,9 @@ def anchors(page) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@pytest.mark.parametrize("page", [*PAGES, *NOTEBOOKS], ids=name_of)
 def test_links_lead_to_files_and_headings_and_named_files_exist(page):
-    text = page.read_text()
+    text = text_of(page)
     assert not re.search(r"<{7} |>{7} ", text)
     for target in re.findall(r"(?:\]\(|^\[\w+\]: )([^)\s]+)", text, re.MULTILINE):
         if target.startswith(("http://", "https://")):
@@ -99,12 +111,27 @@ def test_commands_use_flags_that_exist(program, flags):
         assert re.search(rf"--(\[no\])?({flag}|{name})\b", known), f"{program} --{flag}"
 
 
-def test_every_page_is_in_the_index_and_at_most_two_clicks_from_the_readme():
-    def linked(page):
-        targets = re.findall(r"\]\(([^)#\s]+)", page.read_text())
-        return {(page.parent / target).resolve() for target in targets if "://" not in target}
+def links_of(page, text: str) -> set[pathlib.Path]:
+    """The files in the repository to which `text`, of this page, links."""
+    targets = re.findall(r"\]\(([^)#\s]+)", text)
+    return {(page.parent / target).resolve() for target in targets if "://" not in target}
 
+
+def test_every_page_is_in_the_index_and_at_most_two_clicks_from_the_readme():
+    index = ROOT / "docs" / "README.md"
+    linked = links_of(index, index.read_text())
+    pages = {path for path in (ROOT / "docs").rglob("*") if path.suffix in (".md", ".ipynb")}
+    assert pages - {index} <= linked, pages - linked
+    assert index in links_of(ROOT / "README.md", (ROOT / "README.md").read_text())
+
+
+def test_each_group_of_the_index_has_the_pages_of_the_folder_of_its_name():
     index = ROOT / "docs" / "README.md"
     pages = {path for path in (ROOT / "docs").rglob("*") if path.suffix in (".md", ".ipynb")}
-    assert pages - {index} <= linked(index), pages - linked(index)
-    assert index in linked(ROOT / "README.md")
+    grouped = {index}
+    for group in index.read_text().split("\n## ")[1:]:
+        title, _, text = group.partition("\n")
+        in_group = links_of(index, text) & pages
+        assert in_group == {page for page in pages if page.parent.name == title.lower()}, title
+        grouped |= in_group
+    assert grouped == pages

@@ -1,6 +1,6 @@
 """Wrong input: one line that names the flag or the file and what to change; nothing is written.
 
-docs/reference/errors.md describes such lines.
+docs/reference/trouble.md describes such lines.
 """
 
 import gzip

@@ -1,6 +1,6 @@
 """ONNX graphs whose weights are stored in one byte or half a byte; shape legend: `model/encoder.py`.
 
-Which is how exact, small and fast was measured: docs/guides/int8.md.
+Which is how exact, small and fast was measured: docs/results/small_forms.md.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -28,7 +28,7 @@ QUANTIZATIONS = {
     "int8_weights": "8 bits, and activations stay as they are",
     INT4: "half a byte for each weight",
 }
-BLOCK_SIZE = 32  # its default; docs/guides/int8.md has the measurements
+BLOCK_SIZE = 32  # its default; docs/results/small_forms.md has the measurements
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
