@@ -29,11 +29,27 @@ _LONG = "albert-minilm-l6-long"
 _TEACHER = "all-MiniLM-L6-v2"
 _BENCHMARK = "../../lab/benchmarks/results/2026-11-26/results.json"
 _FOLD = "`python -m lab.fold`, with [these flags](fold.md#commands)"
+_COMPARISON = "real_weights.md#fine-tuning-compared-with-transformers"
+_COMPARED = f"`python -m lab.fine_tuning`, with [these flags]({_COMPARISON})"
 _METRICS = {
     "accuracy": "accuracy",
     "f1": "F1",
     "matthews": "Matthews correlation",
     "pearson": "Pearson correlation",
+}
+# JSON file -> the machine and the date of its numbers.
+_MADE = {
+    "data/fold_training.json": "H100, 2026-11-26",
+    "data/fine_tuning.json": "Xeon, EPYC, H100, H200, 2026-11-26 to 2026-11-28",
+    "data/folded_fine_tuning.json": "Xeon, 2026-11-26",
+    "data/small_forms.json": "Xeon, 2026-11-28",
+    "data/texts_per_second.json": "Xeon with AMX, 2026-11-26",
+    "data/first_answer.json": "Xeon, 2026-11-28",
+    "data/few_labels.json": "Xeon, 2026-11-28",
+    _BENCHMARK: "Xeon with AMX, 2026-11-26",
+    "data/not_kept.json": "EPYC, 2026-11-20",
+    "data/fine_tuning_equality.json": "2026-11-26",
+    "data/h100_step.json": "H100, 2026-11-26",
 }
 _FORMS = {
     "float32": "float32",
@@ -157,7 +173,7 @@ def differences_from_original() -> dict[str, str]:
         "every variable after": "every variable after these eight steps",
         "tokens of all real text": "tokens of 687,885 lines of real text",
     }
-    rows = content("not_kept.json")["pages"]["faithful.md"]["numbers"]["rows"]
+    rows = content("data/not_kept.json")["pages"]["faithful.md"]["numbers"]["rows"]
     differences = {}
     for start, name in names.items():
         (measured,) = [measured for what, _, measured in rows if what.startswith(start)]
@@ -251,7 +267,7 @@ def claims_of_folding() -> list[Claim]:
         if task == _SQUAD:
             rows.append(_fine_tuned(task, by_model, _LONG))
     recall = content("data/folded_fine_tuning.json")["SQuAD paragraphs"]["three_groups"]
-    bm25 = content("data/embeddings.json")["albert-small-en"]["retrieval"]["BM25"]
+    bm25 = content("data/baselines.json")["search"]["BM25"]
     rows.append(
         Claim(
             "BM25 is better in search: recall@10 of SQuAD's paragraphs, without training",
@@ -389,7 +405,7 @@ def claims_of_equality() -> list[Claim]:
             "",
             "1",
             "`tests/training/test_golden.py`, with `ALBERT_TEST_DATA`",
-            "not_kept.json",
+            "data/not_kept.json",
         )
         for what, difference in differences_from_original().items()
     ]
@@ -413,7 +429,7 @@ def claims_of_equality() -> list[Claim]:
                 f"{here:.1f}; transformers {there:.1f}",
                 f"difference {comparison.difference}",
                 f"{len(comparison.here)}; transformers {len(comparison.there)}",
-                "`python -m lab.fine_tuning`, with [these flags](real_weights.md#fine-tuning-beside-transformers)",
+                _COMPARED,
                 "data/fine_tuning.json",
             )
         )
@@ -440,8 +456,9 @@ def _step_on_a_gpu() -> Claim:
 
 def table_of(rows: Sequence[Claim]) -> list[str]:
     """The Markdown table of claims."""
-    cells = [(*row[:-1], f"[JSON]({row.file})") for row in rows]
-    return tables.table("claim | number | range or interval | runs | command | all numbers", cells)
+    cells = [(*row[:-1], _MADE[row.file], f"[JSON]({row.file})") for row in rows]
+    head = "claim | number | range or interval | runs | command | machine and date | all numbers"
+    return tables.table(head, cells)
 
 
 # --- The picture ---

@@ -12,6 +12,7 @@ from lab.fine_tuning.__main__ import TASKS
 from lab.report import COLORS, new_figure, replace_parts, save
 
 RESULTS = pathlib.Path("docs/results")
+PICTURES = pathlib.Path("docs/pictures")
 TEACHER = "minilm"
 FOLDED = "albert-minilm-l6"
 FOLDED_LONG = "albert-minilm-l6-long"
@@ -167,14 +168,14 @@ def draw(runs: Runs) -> None:
     axes.set_yticks([])
     title = "fine-tuning: processor time here / in transformers"
     axes.set(xlabel="1: equal; less is faster here", title=title, xlim=(0, 1.15))
-    save(figure, RESULTS / "fine_tuning.png")
+    save(figure, PICTURES / "fine_tuning.png")
 
 
 def main() -> None:
     """Replaces the tables of two pages, and draws."""
     content = json.loads((RESULTS / "data" / "fine_tuning.json").read_text())
     runs = [run for run in content["runs"] if "flags" not in run]  # of earlier forms of the loop
-    baselines = json.loads((RESULTS / "data" / "small_tasks.json").read_text())["tasks"]
+    baselines = json.loads((RESULTS / "data" / "baselines.json").read_text())["tasks"]
     replace_parts(
         str(RESULTS / "real_weights.md"),
         {"sides": table_of_sides(runs), "rates": table_of_rates(runs)},

@@ -11,6 +11,7 @@ from lab.fold.__main__ import EMBEDDING_SIZES, STRATEGIES
 from lab.report import COLORS, new_figure, replace_parts, save
 
 RESULTS = pathlib.Path("docs/results")
+PICTURES = pathlib.Path("docs/pictures")
 _METRICS = {
     "stsb_dev": ("STS-B dev", 1),
     "sst2": ("SST-2, linear probe", 1),
@@ -152,6 +153,14 @@ def draw(content: Mapping) -> None:
         points = [(parameters[c], statistics.fmean(scores[c].values())) for c in known]
         if points:
             score_axes.plot(*zip(*sorted(points), strict=True), "o-", ms=4, color=color, label=name)
+        for cell, (million, score) in zip(known, points, strict=True):
+            size, _, *number_of_groups = cell.split("-")
+            label, offset = f"E {size}", (4, -9)
+            if number_of_groups:
+                label, offset = f"{number_of_groups[0]} groups", (-36, 3)
+            score_axes.annotate(
+                label, (million, score), offset, textcoords="offset points", fontsize=6, color=color
+            )
         if points and name in STRATEGIES:
             sizes = [int(cell.partition("-")[0]) for cell in known]
             means = [-statistics.fmean(errors[cell].values()) for cell in known]
@@ -159,13 +168,15 @@ def draw(content: Mapping) -> None:
     score_axes.axhline(
         content["teacher"]["stsb_dev"], color="#444444", lw=1, ls="--", label="teacher"
     )
-    score_axes.set(xlabel="million parameters", ylabel="STS-B dev", title="score by parameters")
-    error_axes.set(
-        xlabel="E", ylabel="relative error, last layer", title="error by E", ylim=(0, 0.75)
+    score_axes.set(
+        xlabel="million parameters",
+        ylabel="STS-B dev",
+        title="score after five seconds of training",
     )
+    error_axes.set(xlabel="E", ylabel="error of the last layer", title="error by E", ylim=(0, 0.75))
     score_axes.legend(fontsize=7)
     error_axes.legend(fontsize=7, title="shared", ncol=2, loc="upper right")
-    save(figure, RESULTS / "fold_sizes.png")
+    save(figure, PICTURES / "fold_sizes.png")
 
 
 def main() -> None:
