@@ -21,6 +21,7 @@ from lab.report import COLORS, new_figure, replace_parts, save
 
 ROOT = pathlib.Path(__file__).parents[1]
 PICTURE = "docs/pictures/size_and_score.png"
+PICTURE_OF_SPEED = "docs/pictures/texts_per_second.png"
 
 _RESULTS = "docs/results"
 _SQUAD = "SQuAD"
@@ -501,6 +502,36 @@ def draw() -> None:
     save(figure, ROOT / PICTURE)
 
 
+def draw_speed() -> None:
+    """Texts per second of the teacher, by library and engine, and of the folded model."""
+    ways = {
+        "int8-folded": "albert-minilm-l6, ONNX in int8",
+        "int8-minilm": "ONNX in int8",
+        "st_openvino": "OpenVINO, in bfloat16",
+        "onnx-minilm": "ONNX in float32",
+        "st_torch": "PyTorch",
+        "tf-minilm": "TensorFlow",
+        "st_onnx": "ONNX in float32",
+    }
+    libraries = {"this library": COLORS[0], "sentence-transformers": COLORS[1]}
+    per_second = texts_per_second()
+    figure, ((axes,),) = new_figure(1, width=6.0, height=2.6)
+    labeled = set()
+    for row, which in enumerate(ways):
+        library = "sentence-transformers" if which.startswith("st_") else "this library"
+        label = "" if library in labeled else library
+        labeled.add(library)
+        number = per_second[which]
+        axes.barh(row, number, height=0.7, color=libraries[library], label=label)
+        axes.text(number + 12, row, f"{number:,.0f}", va="center", fontsize=7)
+    axes.set_yticks(range(len(ways)), list(ways.values()), fontsize=8)
+    axes.invert_yaxis()
+    axes.set(xlabel="texts per second", xlim=(0, 1350))
+    axes.set_title("all-MiniLM-L6-v2 on two cores of a Xeon with AMX", fontsize=9)
+    axes.legend(fontsize=7, loc="lower right")
+    save(figure, ROOT / PICTURE_OF_SPEED)
+
+
 def parts() -> dict[str, dict[str, list[str]]]:
     """Page -> name of a part -> its lines."""
     return {
@@ -525,6 +556,7 @@ def main() -> None:
     for page, by_name in parts().items():
         replace_parts(str(ROOT / page), by_name)
     draw()
+    draw_speed()
 
 
 if __name__ == "__main__":
