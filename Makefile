@@ -26,7 +26,8 @@ TEST_PROCESSES := 2
 PYTHON := $(VENV)/bin/python
 # The uv of the machine, or the one that the environment gets.
 UV = $(or $(shell command -v uv),$(VENV)/bin/uv)
-PYTEST = $(PYTHON) -m pytest -q --numprocesses=$(TEST_PROCESSES) --dist=loadfile --no-loadscope-reorder
+# A process that dies fails its test and is not replaced: xdist would wait for ever for the rest of its file.
+PYTEST = $(PYTHON) -m pytest -q --numprocesses=$(TEST_PROCESSES) --dist=loadfile --no-loadscope-reorder --max-worker-restart=0
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
 .PHONY: demo test test-all test-cluster bench-cluster test-runtime runtime lint format bench accelerator-check real-weights peers lock setup clean
@@ -37,8 +38,9 @@ demo: setup
 test: lint
 	@$(PYTEST) -m "not slow" $(TEST_FLAGS)
 
-test-all: lint
-	@$(PYTEST) $(TEST_FLAGS)
+# The slow tests run in processes of their own: those of all other tests hold some gigabytes by then.
+test-all: test
+	@$(PYTEST) -m slow $(TEST_FLAGS)
 
 test-cluster: $(CLUSTER)/ready
 	@$(CLUSTER)/bin/python -m pytest -q tests/data_prep/engines $(TEST_FLAGS)

@@ -267,7 +267,7 @@ def train(sentences: Iterator[str], settings: TrainSettings, **options: str) -> 
     Source: README.md of the original ("SentencePiece"); trainer_spec and normalizer_spec of 30k-clean.model.
     """
     model = io.BytesIO()
-    reading_errors: list[Exception] = []
+    reading_errors: list[BaseException] = []
     # An argument that is given is recorded in the file, even if it is the default.
     chosen: dict[str, str | bool] = {**options}
     if settings.characters:
@@ -277,7 +277,7 @@ def train(sentences: Iterator[str], settings: TrainSettings, **options: str) -> 
     symbols = dict.fromkeys([*USER_DEFINED_SYMBOLS, *settings.symbols])
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=_remember_error(sentences, reading_errors),
+            sentence_iterator=_until_error(sentences, reading_errors),
             model_writer=model,
             model_type="unigram",
             vocab_size=settings.vocab_size,
@@ -303,13 +303,16 @@ def train(sentences: Iterator[str], settings: TrainSettings, **options: str) -> 
     return model.getvalue()
 
 
-def _remember_error(sentences: Iterator[str], errors: list[Exception]) -> Iterator[str]:
-    """Keeps an error of the iterator, because the trainer raises another error that contains its text."""
+def _until_error(sentences: Iterator[str], errors: list[BaseException]) -> Iterator[str | None]:
+    """The sentences; an error of their iterator is kept, and None follows, at which the trainer gives up.
+
+    An error that the trainer's iterator raises does not stop it: it trains on the sentences before, to the end.
+    """
     try:
         yield from sentences
-    except Exception as error:
+    except (Exception, KeyboardInterrupt) as error:
         errors.append(error)
-        raise
+        yield None
 
 
 program = Program(

@@ -107,6 +107,28 @@ def test_a_wrong_size_of_the_vocabulary_names_a_possible_one(tmp_path):
         train(tmp_path, vocab_size=20)
 
 
+def test_an_error_after_enough_text_for_a_vocabulary_ends_it_before_the_training(tmp_path):
+    """The trainer, for its part, would go on with the sentences before an error of its iterator."""
+    with pytest.raises(UserError, match="corpus.txt, line 687: not UTF-8"):
+        train(tmp_path, make_corpus().encode() + b"A caf\xe9.\n")
+    assert not (tmp_path / "spiece.model").exists()
+
+
+def test_the_last_line_alone_decides_about_the_rules_for_joiners(tmp_path, capfd):
+    model_proto = train(tmp_path, make_corpus() + JOINED)
+    assert len(pieces(model_proto)) == 300
+    assert "joiners (U+200C, U+200D) are kept" in capfd.readouterr().err
+
+
+def test_an_interruption_while_the_text_is_read_ends_the_training(tmp_path):
+    def interrupted():
+        yield from make_corpus().splitlines()
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train_sentencepiece.train(interrupted(), settings_for(tmp_path))
+
+
 def test_output_that_cannot_be_written(tmp_path):
     (tmp_path / "spiece.model").mkdir()
     with pytest.raises(UserError, match="spiece.model: cannot be written"):
