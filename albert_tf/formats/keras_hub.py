@@ -45,6 +45,7 @@ def vocabulary_of(
         "is a BERT": bert.is_bert(config),
         f"has hidden_act={config.hidden_act}": _ACTIVATION not in own,
         f"has layer_norm_eps={config.layer_norm_eps}": config.layer_norm_eps != _EPSILON,
+        "is a classifier of vectors": model.reads_vectors,
         "has no trained pooler": bool({*POOLER} & {*left_out}),
         "has no SentencePiece vocabulary": not isinstance(tokenizer, SentencePieceTokenizer | None),
     }

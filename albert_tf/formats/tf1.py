@@ -124,6 +124,9 @@ def write(
     """Writes a model's variables under the original's names, its configuration and vocabulary."""
     import tensorflow as tf
 
+    if model.reads_vectors:
+        reason = "the original's classifier reads the pooler, and this one the vector of the text"
+        raise UserError(f"{folder}: not written, as {reason}; write --format=hf")
     activation = model.config.hidden_act
     if not ACTIVATIONS[activation].is_original:
         reason = f"the original does not have hidden_act {activation}; write --format=hf"

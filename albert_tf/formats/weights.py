@@ -73,9 +73,15 @@ class Weights:
         positions = self.config.max_position_embeddings
         return min(positions, self.max_length or positions)
 
-    def without_head(self) -> "Weights":
-        """The same weights without the head."""
-        arrays = {name: array for name, array in self.arrays.items() if name.startswith("bert/")}
+    def without_head(self, *, keeps_vectors: bool = False) -> "Weights":
+        """The same weights without the head.
+
+        `keeps_vectors`: but with what an embedding model has between the pooling and the vector of a text.
+        """
+        kept: tuple[str, ...] = ("bert/",)
+        if keeps_vectors:
+            kept += (head_names.EMBEDDING_PROJECTION, head_names.EMBEDDING_MODULES)
+        arrays = {name: array for name, array in self.arrays.items() if name.startswith(kept)}
         return dataclasses.replace(self, arrays=arrays)
 
     def has_vocabulary_of(self, tokenizer: Tokenizer) -> bool:
@@ -174,51 +180,64 @@ def encoder_shapes(config: AlbertConfig) -> dict[str, tuple[int, ...]]:
 def head_shapes(model_class: str, config: AlbertConfig) -> dict[str, tuple[int, ...]]:
     """The shapes of the variables of a head by their released names, without a model; for a class of this library."""
     hidden = config.hidden_size
-
-    def scores(prefix: str, number: int) -> dict[str, tuple[int, ...]]:
-        return {f"{prefix}output_weights": (number, hidden), f"{prefix}output_bias": (number,)}
-
-    def dense(layer: str, inputs: int, outputs: int) -> dict[str, tuple[int, ...]]:
-        return {f"{layer}/kernel": (inputs, outputs), f"{layer}/bias": (outputs,)}
-
-    def layer_norm(layer: str, width: int) -> dict[str, tuple[int, ...]]:
-        return {f"{layer}/gamma": (width,), f"{layer}/beta": (width,)}
-
     match model_class:
         case head_names.PRETRAINING:
             embedding = config.embedding_size
             return {
-                **dense("cls/predictions/transform/dense", hidden, embedding),
-                **layer_norm("cls/predictions/transform/LayerNorm", embedding),
+                **_dense("cls/predictions/transform/dense", hidden, embedding),
+                **_layer_norm("cls/predictions/transform/LayerNorm", embedding),
                 "cls/predictions/output_bias": (config.vocab_size,),
-                **scores("cls/seq_relationship/", 2),
+                **_scores("cls/seq_relationship/", 2, hidden),
             }
-        case head_names.SEQUENCE_CLASSIFICATION | head_names.TOKEN_CLASSIFICATION:
-            return scores("", len(config.labels))
+        case head_names.SEQUENCE_CLASSIFICATION:
+            return _shapes_of_classifier(config)
+        case head_names.TOKEN_CLASSIFICATION:
+            return _scores("", len(config.labels), hidden)
         case head_names.MULTIPLE_CHOICE:
-            return scores("", 1)
+            return _scores("", 1, hidden)
         case head_names.SPAN:
-            return scores("cls/squad/", 2)
+            return _scores("cls/squad/", 2, hidden)
         case head_names.SPAN_OR_NONE:
             return {
-                **dense("start_logits/dense", hidden, 1),
-                **dense("end_logits/dense_0", 2 * hidden, hidden),
-                **layer_norm("end_logits/LayerNorm", hidden),
-                **dense("end_logits/dense_1", hidden, 1),
-                **dense("answer_class/dense_0", 2 * hidden, hidden),
+                **_dense("start_logits/dense", hidden, 1),
+                **_dense("end_logits/dense_0", 2 * hidden, hidden),
+                **_layer_norm("end_logits/LayerNorm", hidden),
+                **_dense("end_logits/dense_1", hidden, 1),
+                **_dense("answer_class/dense_0", 2 * hidden, hidden),
                 "answer_class/dense_1/kernel": (hidden, 1),
             }
         case head_names.EMBEDDING:
-            return _shapes_of_modules(config)
+            return _shapes_of_modules(config.hidden_size, config.sentence_embedding)
         case _:
             raise ValueError(f"{model_class}: expected a class of this library")
 
 
-def _shapes_of_modules(config: AlbertConfig) -> dict[str, tuple[int, ...]]:
-    """The shapes of what follows the pooling of an embedder; a module's width is the size of what it is given."""
-    how = config.sentence_embedding
+def _scores(prefix: str, number: int, width: int) -> dict[str, tuple[int, ...]]:
+    """The shapes of a head that makes a number of scores of a vector."""
+    return {f"{prefix}output_weights": (number, width), f"{prefix}output_bias": (number,)}
+
+
+def _dense(layer: str, inputs: int, outputs: int) -> dict[str, tuple[int, ...]]:
+    return {f"{layer}/kernel": (inputs, outputs), f"{layer}/bias": (outputs,)}
+
+
+def _layer_norm(layer: str, width: int) -> dict[str, tuple[int, ...]]:
+    return {f"{layer}/gamma": (width,), f"{layer}/beta": (width,)}
+
+
+def _shapes_of_classifier(config: AlbertConfig) -> dict[str, tuple[int, ...]]:
+    """The shapes of the scores of texts, and of what makes the vectors that they are made of."""
+    shapes = _scores("", len(config.labels), config.classifier_width)
+    how = config.classifier_vector
+    if how is not None:
+        shapes |= _shapes_of_modules(config.hidden_size, how)
+    return shapes
+
+
+def _shapes_of_modules(hidden_size: int, how: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """The shapes of what follows the pooling of texts; a module's width is the size of what it is given."""
     shapes: dict[str, tuple[int, ...]] = {}
-    width = config.hidden_size * len(parts_of(how["pooling"]))
+    width = hidden_size * len(parts_of(how["pooling"]))
     for number, module in enumerate(how["modules"]):
         layer = f"{head_names.EMBEDDING_MODULES}{number}"
         if module["kind"] == DENSE:
@@ -294,12 +313,12 @@ def check_class(name: Any, source: str) -> None:
     raise UserError(f"{source}: model_class {shortened(name)} {reason}")
 
 
-def architecture_of(name: Any) -> str:
-    """The class of transformers with the same head as a class of ours; "" if there is none, or no such class."""
+def architecture_of(name: Any, config: AlbertConfig) -> str:
+    """The class of transformers that computes a class of ours; "" if there is none, or no such class of ours."""
     if not isinstance(name, str):
         return ""
     if name in ARCHITECTURES:
-        return ARCHITECTURES[name]
+        return head_names.architecture_of(name, config)
     model_class = _classes_with_those_of_users().get(name)
     return model_class.hf_architecture if model_class else ""
 

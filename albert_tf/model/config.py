@@ -27,6 +27,13 @@ SENTENCE_EMBEDDING = {
     "normalize": False,
     "similarity": "cosine",
 }
+# What the head of a sequence classifier can read, with a description for the flag.
+POOLER, MEAN, EMBEDDING = "pooler", "mean", "embedding"
+CLASSIFIER_POOLINGS = {
+    POOLER: "the output of the pooler, which reads the first token, as in the original",
+    MEAN: "the mean of the last hidden states",
+    EMBEDDING: "the vector that an embedding model makes of the text; of other models the mean",
+}
 _RATE = {"minimum": 0, "maximum": 0.99}
 _SIZE = {"minimum": 1, "maximum": 2**31 - 1}
 MOST_BLOCKS = 1000  # a limit, because a file may claim any depth
@@ -132,11 +139,34 @@ class AlbertConfig(Settings):
     @property
     def vector_size(self) -> int:
         """The number of values of a text's vector."""
-        how = self.sentence_embedding
+        return self._size_of_vector(self.sentence_embedding)
+
+    def _size_of_vector(self, how: Mapping[str, Any]) -> int:
+        """The number of values of a vector that is made as `sentence_embedding` describes it."""
         size = self.hidden_size * len(parts_of(how["pooling"]))
         for module in how["modules"]:
             size = module["size"] if module["kind"] == DENSE else size
         return how["projection_size"] or size
+
+    @property
+    def classifier_pooling(self) -> str:
+        """What the head of a sequence classifier reads, a key of `CLASSIFIER_POOLINGS`."""
+        return self.foreign.get("classifier_pooling") or POOLER
+
+    @property
+    def classifier_vector(self) -> dict[str, Any] | None:
+        """How the vector is made that a sequence classifier reads, as `sentence_embedding`; None: by the pooler."""
+        if self.classifier_pooling == POOLER:
+            return None
+        if self.classifier_pooling == MEAN:
+            return dict(SENTENCE_EMBEDDING)
+        return self.sentence_embedding
+
+    @property
+    def classifier_width(self) -> int:
+        """The number of values that the head of a sequence classifier reads."""
+        how = self.classifier_vector
+        return self.hidden_size if how is None else self._size_of_vector(how)
 
     @property
     def sentence_task(self) -> str:
@@ -162,18 +192,29 @@ class AlbertConfig(Settings):
         return self.has_sigmoid and not is_regression
 
     def with_labels(
-        self, labels: Sequence[str], task_name: str, *, is_multi_label: bool = False
+        self,
+        labels: Sequence[str],
+        task_name: str,
+        *,
+        is_multi_label: bool = False,
+        pooling: str = POOLER,
     ) -> "AlbertConfig":
-        """The same configuration for a classifier with these outputs, stored under Hugging Face's keys."""
-        label_keys = {
+        """The same configuration for a classifier with these outputs, stored under Hugging Face's keys.
+
+        `pooling` is a key of `CLASSIFIER_POOLINGS`.
+        """
+        label_keys: dict[str, Any] = {
             "id2label": {str(index): label for index, label in enumerate(labels)},
             "label2id": {label: index for index, label in enumerate(labels)},
             "finetuning_task": task_name,
         }
-        of_labels = ("problem_type", "sentence_transformers")  # its activation is that of the head
-        others = {name: value for name, value in self.foreign.items() if name not in of_labels}
+        # The activation in `sentence_transformers` is that of the head.
+        of_head = ("problem_type", "sentence_transformers", "classifier_pooling")
+        others = {name: value for name, value in self.foreign.items() if name not in of_head}
         if is_multi_label:
             label_keys["problem_type"] = MULTI_LABEL
+        if pooling != POOLER:
+            label_keys["classifier_pooling"] = pooling
         return self.replace(foreign={**others, **label_keys})
 
     def group_of_layer(self, layer: int) -> int:
@@ -342,6 +383,10 @@ _WITH_MEANING: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "finetuning_task": (lambda value: isinstance(value, str), "be a name"),
     "architectures": (_is_list_of_names, "be a list of names"),
     "id2label": (_gives_labels, 'give a name to each of "0", "1", "2", ...'),
+    "classifier_pooling": (
+        lambda value: value in (*CLASSIFIER_POOLINGS,),
+        f"be one of {', '.join(CLASSIFIER_POOLINGS)}",
+    ),
     "sentence_embedding": (_is_sentence_embedding, f"have {', '.join(SENTENCE_EMBEDDING)}"),
 }
 

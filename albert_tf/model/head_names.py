@@ -1,5 +1,7 @@
 """The names of the models of `heads.py` and of the parts of their heads, for code that runs without TensorFlow."""
 
+from albert_tf.model.config import AlbertConfig
+
 PRETRAINING = "AlbertForPreTraining"
 SEQUENCE_CLASSIFICATION = "AlbertForSequenceClassification"
 TOKEN_CLASSIFICATION = "AlbertForTokenClassification"
@@ -19,7 +21,7 @@ ARCHITECTURES = {
     EMBEDDING: "",
 }
 
-# Whether the outputs of a model depend on the encoder's pooler, so that training changes it.
+# Whether the outputs of a model depend on the encoder's pooler, so that training changes it; see `uses_pooler`.
 USES_POOLER = {
     PRETRAINING: True,
     SEQUENCE_CLASSIFICATION: True,
@@ -30,9 +32,30 @@ USES_POOLER = {
     EMBEDDING: False,
 }
 
-# A pretrained model can do without its pooler: it then answers what does not depend on it.
-NEED_POOLER = tuple(name for name, uses in USES_POOLER.items() if uses and name != PRETRAINING)
 
 # These begin the released names of variables in the head of an `AlbertForEmbedding`.
 EMBEDDING_PROJECTION = "embedding/projection/"
 EMBEDDING_MODULES = "embedding/modules/"
+
+
+def uses_pooler(model_class: str, config: AlbertConfig) -> bool:
+    """Whether the outputs of a model depend on its pooler; the configuration of a classifier says what it reads.
+
+    False for the classes of users, which say it themselves.
+    """
+    return USES_POOLER.get(model_class, False) and not reads_vectors(model_class, config)
+
+
+def needs_pooler(model_class: str, config: AlbertConfig) -> bool:
+    """Whether a model has no outputs without its pooler; a pretrained one then answers what does not depend on it."""
+    return model_class != PRETRAINING and uses_pooler(model_class, config)
+
+
+def reads_vectors(model_class: str, config: AlbertConfig) -> bool:
+    """Whether a model is a classifier of the vectors of texts (`classifier_pooling`), which other libraries lack."""
+    return model_class == SEQUENCE_CLASSIFICATION and config.classifier_vector is not None
+
+
+def architecture_of(model_class: str, config: AlbertConfig) -> str:
+    """The class of the transformers library that computes what a model of ours does; "" if there is none."""
+    return "" if reads_vectors(model_class, config) else ARCHITECTURES[model_class]

@@ -4,6 +4,7 @@ Shape legend: `encoder.py`.
 """
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -71,12 +72,12 @@ class ScoreHead(tf_keras.layers.Layer):
     race_utils.py and squad_utils.py (create_model, create_v1_model).
     """
 
-    def __init__(self, config: AlbertConfig, outputs: int, rate: float, initializers: Initializers):
+    def __init__(self, width: int, outputs: int, rate: float, initializers: Initializers):
         super().__init__(dtype="float32", name="score_head")
         self._dropout_rate = rate
         self.output_weights = self.add_weight(
             "output_weights",
-            [outputs, config.hidden_size],
+            [outputs, width],
             initializer=initializers.truncated_normal(),
         )
         self.output_bias = self.add_weight("output_bias", [outputs], initializer="zeros")
@@ -104,6 +105,9 @@ class ModelWithHead(SavableModel):
     pipeline_tag = ""  # the name of its task on model hubs, if they have one
     head_prefix = ""  # of the released names of the head's variables
     uses_pooler = True  # whether the outputs depend on the pooler, so that training changes it
+    reads_vectors = (
+        False  # whether it is a classifier of vectors, which other libraries do not have
+    )
 
     def __init__(
         self,
@@ -126,8 +130,8 @@ class ModelWithHead(SavableModel):
     def _build_head(self, initializers: Initializers) -> None:
         """By default, a score for each label."""
         config = self.config
-        rate = self.config.classifier_dropout_prob
-        self.head = ScoreHead(config, len(config.labels), rate, initializers)
+        rate = config.classifier_dropout_prob
+        self.head = ScoreHead(config.hidden_size, len(config.labels), rate, initializers)
 
     def _head_layers(self) -> dict[str, tf_keras.layers.Layer]:
         """The layers of the head by the prefix of their variables' released names."""
@@ -167,7 +171,7 @@ class AlbertForPreTraining(ModelWithHead):
 
     def _build_head(self, initializers):
         self.masked_lm_head = MaskedLmHead(self.config, initializers, dtype=self.dtype_policy)
-        self.sentence_order_head = ScoreHead(self.config, 2, 0.0, initializers)
+        self.sentence_order_head = ScoreHead(self.config.hidden_size, 2, 0.0, initializers)
 
     def call(self, inputs, training=False, seed=None):
         """Outputs of the encoder, and the logits of both heads.
@@ -195,17 +199,108 @@ class AlbertForPreTraining(ModelWithHead):
         }
 
 
-class AlbertForSequenceClassification(ModelWithHead):
-    """Encoder with a score for each label, of the pooled output; one is a regression (classifier_utils.py:779)."""
+class _VectorLayers:
+    """The layers that make one vector of the hidden states of a text; `AlbertConfig.sentence_embedding` says how.
+
+    A base class of models: checkpoints name variables by the attributes of a model.
+    """
+
+    config: AlbertConfig
+    projection_prefix = head_names.EMBEDDING_PROJECTION
+    modules_prefix = head_names.EMBEDDING_MODULES
+
+    def _build_vector_layers(self, how: Mapping[str, Any], initializers: Initializers) -> None:
+        width = self.config.hidden_size * len(parts_of(how["pooling"]))
+        self.module_layers = {}  # by the number of the module; a normalization has no layer
+        for number, module in enumerate(how["modules"]):
+            if module["kind"] == DENSE:
+                layer = Dense(width, module["size"], initializers, "float32")
+                width = module["size"]
+            elif module["kind"] == NORMALIZE:
+                continue
+            else:
+                layer = LayerNorm(width, LAYER_NORM_EPSILON)
+            self.module_layers[str(number)] = layer
+        size = how["projection_size"]
+        self.projection = size and Dense(width, size, initializers, "float32")
+
+    def _vectors_of_states(self, how: Mapping[str, Any], hidden_BLD, mask_BL) -> tf.Tensor:
+        """Hidden states and their mask, which may be None -> vectors, float32 [B, values]."""
+        vectors_BD = _pooled_states(how["pooling"], hidden_BLD, mask_BL)
+        for number, module in enumerate(how["modules"]):
+            if module["kind"] == NORMALIZE:
+                vectors_BD = unit_length(vectors_BD)
+                continue
+            vectors_BD = self.module_layers[str(number)](vectors_BD)
+            if module["kind"] == DENSE:
+                vectors_BD = VECTOR_ACTIVATIONS[module["activation"]].compute(tf, vectors_BD)
+        if self.projection:
+            activation = VECTOR_ACTIVATIONS[how["projection_activation"]]
+            vectors_BD = activation.compute(tf, self.projection(vectors_BD))
+        return unit_length(vectors_BD) if how["normalize"] else vectors_BD
+
+    def _vector_layers(self) -> dict[str, tf_keras.layers.Layer]:
+        """The layers by the prefix of their variables' released names."""
+        layers = {
+            f"{self.modules_prefix}{number}/": layer for number, layer in self.module_layers.items()
+        }
+        if self.projection:
+            layers[self.projection_prefix] = self.projection
+        return layers
+
+
+def _pooled_states(pooling: str, hidden_BLD, mask_BL) -> tf.Tensor:
+    """Hidden states and their mask, which may be None -> vectors of one pooling, or of several side by side."""
+    hidden_BLD = tf.cast(hidden_BLD, tf.float32)
+    if mask_BL is None:
+        mask_BL = tf.ones(tf.shape(hidden_BLD)[:2])
+    mask_BL1 = tf.cast(mask_BL, tf.float32)[:, :, None]
+    pooled = [POOLINGS[name].pool(tf, hidden_BLD, mask_BL1) for name in parts_of(pooling)]
+    return tf.concat(pooled, axis=-1) if len(pooled) > 1 else pooled[0]
+
+
+class AlbertForSequenceClassification(_VectorLayers, ModelWithHead):
+    """Encoder with a score for each label, of the pooled output; one is a regression (classifier_utils.py:779).
+
+    The scores of a model with another `AlbertConfig.classifier_pooling` are those of the vector of the text.
+    """
 
     hf_architecture = head_names.ARCHITECTURES[head_names.SEQUENCE_CLASSIFICATION]
     pipeline_tag = "text-classification"
 
+    def _build_head(self, initializers):
+        config = self.config
+        name = head_names.SEQUENCE_CLASSIFICATION
+        self.hf_architecture = head_names.architecture_of(name, config)
+        self.uses_pooler = head_names.uses_pooler(name, config)
+        self.reads_vectors = head_names.reads_vectors(name, config)
+        if config.classifier_vector is not None:
+            self._build_vector_layers(config.classifier_vector, initializers)
+        rate = config.classifier_dropout_prob
+        self.head = ScoreHead(config.classifier_width, len(config.labels), rate, initializers)
+
     def call(self, inputs, training=False, seed=None):
         """`logits` [B, C] float32; arguments: see `AlbertForPreTraining.call`."""
         seed = training_seed(training, seed)
-        pooled_BD = _pooled_outputs(self.encoder, inputs, training, seed)
-        return {"logits": self.head(pooled_BD, seed=fold_seed(seed, _HEAD_SITE))}
+        vectors_BD = self.vectors(inputs, training, seed)
+        return {"logits": self.head(vectors_BD, seed=fold_seed(seed, _HEAD_SITE))}
+
+    def vectors(self, inputs, training=False, seed=None) -> tf.Tensor:
+        """What the head reads of each text or pair, float32 [B, D]; arguments: see `AlbertForPreTraining.call`."""
+        how = self.config.classifier_vector
+        if how is None:
+            return _pooled_outputs(self.encoder, inputs, training, seed)
+        hidden_BLD = self.encoder(inputs, training=training, seed=seed)["sequence_output"]
+        mask_BL = inputs.get("input_mask")
+        if "example_places" in inputs:
+            hidden_BLD, mask_BL = _unpacked(hidden_BLD, inputs)
+        return self._vectors_of_states(how, hidden_BLD, mask_BL)
+
+    def _head_layers(self):
+        layers = {self.head_prefix: self.head}
+        if self.config.classifier_vector is not None:
+            layers |= self._vector_layers()
+        return layers
 
 
 class AlbertForTokenClassification(ModelWithHead):
@@ -232,7 +327,8 @@ class AlbertForMultipleChoice(ModelWithHead):
     pipeline_tag = "multiple-choice"
 
     def _build_head(self, initializers):
-        self.head = ScoreHead(self.config, 1, self.config.classifier_dropout_prob, initializers)
+        config = self.config
+        self.head = ScoreHead(config.hidden_size, 1, config.classifier_dropout_prob, initializers)
 
     def call(self, inputs, training=False, seed=None):
         """`logits` [B, C] float32; arguments: see `AlbertForPreTraining.call`, but all inputs are [B, C, L]."""
@@ -251,7 +347,7 @@ class AlbertForSpan(ModelWithHead):
     uses_pooler = head_names.USES_POOLER[head_names.SPAN]
 
     def _build_head(self, initializers):
-        self.head = ScoreHead(self.config, 2, 0.0, initializers)
+        self.head = ScoreHead(self.config.hidden_size, 2, 0.0, initializers)
 
     def call(self, inputs, training=False, seed=None):
         """`start_logits` and `end_logits` [B, L] float32; arguments: see `AlbertEncoder.call`."""
@@ -352,7 +448,7 @@ class AlbertForSpanOrNone(ModelWithHead):
         }
 
 
-class AlbertForEmbedding(ModelWithHead):
+class AlbertForEmbedding(_VectorLayers, ModelWithHead):
     """Encoder whose last hidden states become one vector for each text; `AlbertConfig.sentence_embedding` says how.
 
     They are pooled (`pooling.py`), pass the modules of a model of others (`vector_modules.py`), are projected to
@@ -364,27 +460,12 @@ class AlbertForEmbedding(ModelWithHead):
     Source: Sentence-BERT (arXiv 1908.10084), section 3.
     """
 
-    head_prefix = head_names.EMBEDDING_PROJECTION
-    modules_prefix = head_names.EMBEDDING_MODULES
     pipeline_tag = "sentence-similarity"
     uses_pooler = head_names.USES_POOLER[head_names.EMBEDDING]
     cuts_padding = False
 
     def _build_head(self, initializers):
-        how = self.config.sentence_embedding
-        width = self.config.hidden_size * len(parts_of(how["pooling"]))
-        self.module_layers = {}  # by the number of the module; a normalization has no layer
-        for number, module in enumerate(how["modules"]):
-            if module["kind"] == DENSE:
-                layer = Dense(width, module["size"], initializers, "float32")
-                width = module["size"]
-            elif module["kind"] == NORMALIZE:
-                continue
-            else:
-                layer = LayerNorm(width, LAYER_NORM_EPSILON)
-            self.module_layers[str(number)] = layer
-        size = how["projection_size"]
-        self.projection = size and Dense(width, size, initializers, "float32")
+        self._build_vector_layers(self.config.sentence_embedding, initializers)
 
     def call(self, inputs, training=False, seed=None):
         """`embedding` float32 [B, D], or [B, C, D] for several texts [B, C, L]; D is the projection's width, if any."""
@@ -409,35 +490,11 @@ class AlbertForEmbedding(ModelWithHead):
 
     def _vectors(self, inputs, training: bool, seed):
         outputs = self.encoder(inputs, training=training, seed=seed)
-        pooled_BD = self._pooled(outputs["sequence_output"], inputs.get("input_mask"))
         how = self.config.sentence_embedding
-        vectors_BD = pooled_BD
-        for number, module in enumerate(how["modules"]):
-            if module["kind"] == NORMALIZE:
-                vectors_BD = unit_length(vectors_BD)
-                continue
-            vectors_BD = self.module_layers[str(number)](vectors_BD)
-            if module["kind"] == DENSE:
-                vectors_BD = VECTOR_ACTIVATIONS[module["activation"]].compute(tf, vectors_BD)
-        if self.projection:
-            activation = VECTOR_ACTIVATIONS[how["projection_activation"]]
-            vectors_BD = activation.compute(tf, self.projection(vectors_BD))
-        return unit_length(vectors_BD) if how["normalize"] else vectors_BD
-
-    def _pooled(self, hidden_BLD, mask_BL):
-        hidden_BLD = tf.cast(hidden_BLD, tf.float32)
-        if mask_BL is None:
-            mask_BL = tf.ones(tf.shape(hidden_BLD)[:2])
-        mask_BL1 = tf.cast(mask_BL, tf.float32)[:, :, None]
-        names = parts_of(self.config.sentence_embedding["pooling"])
-        pooled = [POOLINGS[name].pool(tf, hidden_BLD, mask_BL1) for name in names]
-        return tf.concat(pooled, axis=-1) if len(pooled) > 1 else pooled[0]
+        return self._vectors_of_states(how, outputs["sequence_output"], inputs.get("input_mask"))
 
     def _head_layers(self):
-        layers = {
-            f"{self.modules_prefix}{number}/": layer for number, layer in self.module_layers.items()
-        }
-        return {**layers, **({self.head_prefix: self.projection} if self.projection else {})}
+        return self._vector_layers()
 
 
 def unit_length(vectors):
@@ -468,6 +525,32 @@ def _pooled_outputs(encoder: AlbertEncoder, inputs, training: bool, seed) -> tf.
     pooled = encoder(flat, training=training, seed=seed)["pooled_output"]
     # [B * C, D] -> [B, C, D]
     return tf.reshape(pooled, [*shape[:-1], pooled.shape[-1]])
+
+
+def _unpacked(hidden_RLD, inputs) -> tuple[tf.Tensor, tf.Tensor]:
+    """The hidden states of packed rows in one row for each example, [B, L, D], and the mask of these, int32 [B, L].
+
+    For the inputs of packed rows see `AlbertEncoder.call` and `_pooled_outputs`.
+    """
+    numbers_RL = inputs["example_numbers"]
+    firsts_RS = inputs["first_positions"]
+    places_B = inputs["example_places"]
+    length = tf.shape(numbers_RL)[1]
+    most = tf.shape(firsts_RS)[1]
+    # Places 0, 1, 4 of rows with up to S = 4 examples -> rows 0, 0, 1 and the numbers 1, 2, 1 there.
+    rows_B1 = (places_B // most)[:, None]
+    numbers_B1 = (places_B % most + 1)[:, None]
+    firsts_B1 = tf.gather(tf.reshape(firsts_RS, [-1]), places_B)[:, None]
+
+    # [B, L]: the positions from the first token of the example on; those after the end of its row are no tokens.
+    positions_BL = firsts_B1 + tf.range(length)[None]
+    is_in_row_BL = positions_BL < length
+    indices_BL = rows_B1 * length + tf.minimum(positions_BL, length - 1)
+
+    # [R, L, D] -> [R * L, D] -> [B, L, D]
+    hidden_BLD = tf.gather(tf.reshape(hidden_RLD, [-1, hidden_RLD.shape[-1]]), indices_BL)
+    is_own_BL = tf.gather(tf.reshape(numbers_RL, [-1]), indices_BL) == numbers_B1
+    return hidden_BLD, tf.cast(is_in_row_BL & is_own_BL, tf.int32)
 
 
 def _masked(logits, mask):

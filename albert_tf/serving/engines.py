@@ -7,7 +7,7 @@ from typing import Any
 from albert_tf.core.errors import UserError
 from albert_tf.formats.weights import POOLER, Weights, report_of
 from albert_tf.model.activations import ACTIVATIONS
-from albert_tf.model.head_names import ARCHITECTURES, NEED_POOLER
+from albert_tf.model.head_names import ARCHITECTURES, needs_pooler
 from albert_tf.serving import graph_engines
 from albert_tf.serving.exports.onnx import ONNX
 from albert_tf.tasks.predictor import Compute
@@ -55,8 +55,8 @@ def obstacle_of(weights: Weights) -> str:
         return f"needs the package {package}: pip install {' '.join(ONNX.packages)}"
     if weights.model_class not in ARCHITECTURES:
         return f"{weights.model_class} is no model of this library"
-    needs_pooler = weights.model_class in NEED_POOLER
-    if needs_pooler and not set(POOLER) <= weights.arrays.keys():
+    has_pooler = set(POOLER) <= weights.arrays.keys()
+    if needs_pooler(weights.model_class, weights.config) and not has_pooler:
         return "the model has no values for its pooler"
     if not ACTIVATIONS[weights.config.hidden_act].onnx:
         return f"hidden_act is {weights.config.hidden_act}, which has no operation of ONNX here"

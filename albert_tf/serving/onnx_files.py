@@ -5,7 +5,7 @@ their released names, without TensorFlow. docs/project/architecture.md explains 
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from onnx import TensorProto
 
@@ -191,8 +191,10 @@ def _add_pretrained(graph: Graph, parts: set[str]) -> None:
 
 def _add_sequence_scores(graph: Graph, parts: set[str]) -> None:
     """`logits` [B, C] of texts and pairs."""
-    pooled_BD = _pooled(graph, _encoded(graph, *INPUTS))
-    graph.output("logits", graph.scores("", pooled_BD), "batch", len(graph.config.labels))
+    hidden_BLD = _encoded(graph, *INPUTS)
+    how = graph.config.classifier_vector
+    vectors_BD = _pooled(graph, hidden_BLD) if how is None else _vectors(graph, how, hidden_BLD)
+    graph.output("logits", graph.scores("", vectors_BD), "batch", len(graph.config.labels))
 
 
 def _add_token_scores(graph: Graph, parts: set[str]) -> None:
@@ -211,8 +213,17 @@ def _add_span(graph: Graph, parts: set[str]) -> None:
 
 def _add_embedding(graph: Graph, parts: set[str]) -> None:
     """See `heads.AlbertForEmbedding.call`."""
-    how = graph.config.sentence_embedding
     hidden_BLD = _encoded(graph, *INPUTS)
+    vectors_BD = _vectors(graph, graph.config.sentence_embedding, hidden_BLD)
+    name = "sentence_embedding" if _HIDDEN_STATES in parts else "embedding"
+    graph.output(name, vectors_BD, "batch", graph.config.vector_size)
+    if _HIDDEN_STATES in parts:
+        width = graph.config.hidden_size
+        graph.output("last_hidden_state", hidden_BLD, "batch", "length", width)
+
+
+def _vectors(graph: Graph, how: Mapping[str, Any], hidden_BLD: str) -> str:
+    """The vectors of texts, made as `AlbertConfig.sentence_embedding` describes it."""
     mask_BL = graph.op("Cast", INPUTS[1], to=TensorProto.FLOAT)
     mask_BL1 = graph.op("Unsqueeze", mask_BL, graph.integers(2))
     names = parts_of(how["pooling"])
@@ -229,13 +240,7 @@ def _add_embedding(graph: Graph, parts: set[str]) -> None:
     if how["projection_size"]:
         projected_BD = graph.dense(head_names.EMBEDDING_PROJECTION.rstrip("/"), vectors_BD)
         vectors_BD = _activated(graph, how["projection_activation"], projected_BD)
-    if how["normalize"]:
-        vectors_BD = _unit_length(graph, vectors_BD)
-    name = "sentence_embedding" if _HIDDEN_STATES in parts else "embedding"
-    graph.output(name, vectors_BD, "batch", graph.config.vector_size)
-    if _HIDDEN_STATES in parts:
-        width = graph.config.hidden_size
-        graph.output("last_hidden_state", hidden_BLD, "batch", "length", width)
+    return _unit_length(graph, vectors_BD) if how["normalize"] else vectors_BD
 
 
 def _activated(graph: Graph, activation: str, vectors_BD: str) -> str:

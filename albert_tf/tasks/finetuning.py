@@ -35,6 +35,7 @@ _ENTRIES_OF_HEAD = (
     "label2id",
     "finetuning_task",
     "problem_type",
+    "classifier_pooling",
     "sentence_embedding",
 )
 
@@ -118,6 +119,8 @@ class FineTuningTask(Task):
         width = self.model_config.hidden_size
         usual_rate = functools.partial(default_learning_rate, width, is_random=is_random)
         optimizer = optimizer.resolved(num_examples, batch_size, usual_rate, self.usual_epochs)
+        if self.is_fitted:
+            optimizer = dataclasses.replace(optimizer, num_train_steps=1, num_warmup_steps=0)
 
         tenth_of_training = max(1, -(-optimizer.num_train_steps // 10))
         every = run.eval_every_steps or tenth_of_training

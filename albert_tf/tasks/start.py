@@ -65,6 +65,13 @@ class Head:
         is_multi_label = source.is_multi_label
         return config.with_labels(source.labels, source.task_name, is_multi_label=is_multi_label)
 
+    def initial_weights(self, weights: Weights, config: AlbertConfig, *, is_new: bool) -> Weights:
+        """The weights that a model with this head starts with; `config` is that of `described`."""
+        del config
+        # A task may take any encoder for a model that needs no new head.
+        is_same_class = weights.model_class == self.model_class.__name__
+        return weights if is_same_class and not is_new else weights.without_head()
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Start:
@@ -126,12 +133,11 @@ def make_start(
     model_config = _sizes(config, run, weights, tokenizer, vocabulary)
     if weights:
         weights = depth.fitted(weights, model_config)
-        # A task may take any encoder for a model that needs no new head.
-        is_same_class = weights.model_class == head.model_class.__name__
-        if not continues_head or not is_same_class:
-            weights = weights.without_head()
     tokenizer.max_length = model_config.max_position_embeddings
-    model_config = head.described(model_config, is_new=not continues_head, is_trained=run.do_train)
+    is_new = not continues_head
+    model_config = head.described(model_config, is_new=is_new, is_trained=run.do_train)
+    if weights:
+        weights = head.initial_weights(weights, model_config, is_new=is_new)
     return Start(weights=weights, tokenizer=tokenizer, config=model_config)
 
 

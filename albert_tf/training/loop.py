@@ -28,7 +28,7 @@ from albert_tf.training.results import describe, shown, write_results
 from albert_tf.training.run_folder import CHECKPOINTS, EVAL_METRICS_FILE, METRICS_FILE
 from albert_tf.training.settings import OptimizerConfig, RunConfig
 from albert_tf.training.state import GRADIENT_NORM, RunState, start_run
-from albert_tf.training.step import Evaluator, Trainer
+from albert_tf.training.step import Evaluator, FixedInputs, Trainer
 from albert_tf.training.task import Metrics, Task
 
 _STEPS_PER_LOOP = 1000  # at most
@@ -74,7 +74,7 @@ def _complete(state: RunState) -> dict:
     evaluation: Metrics = {}
     if state.run_config.do_train:
         with _training_progress(state) as progress, state.interruption.watched():
-            evaluation = TrainingLoop(state, evaluator, progress).train()
+            evaluation = _trained(state, evaluator, progress)
     elif evaluator:
         with Progress("evaluating", 1) as progress:
             evaluation = evaluate(state, evaluator, progress)
@@ -96,6 +96,38 @@ def _complete(state: RunState) -> dict:
         if folder.is_chief:
             print(f"predictions in {', '.join(map(folder.file, contents))}", flush=True)
     return write_results(state, evaluation, last_evaluation, num_steps)
+
+
+def _trained(state: RunState, evaluator: Evaluator | None, progress: Progress) -> Metrics:
+    """Trains as the task wants it; returns the results of the last evaluation, empty without one."""
+    if state.task.is_fitted:
+        return _fit(state, evaluator, progress)
+    return TrainingLoop(state, evaluator, progress).train()
+
+
+def _fit(state: RunState, evaluator: Evaluator | None, progress: Progress) -> Metrics:
+    """Trains a task that is fitted at once, as one step; returns the results of the evaluation, empty without one.
+
+    A run that is killed before its checkpoint begins again.
+    """
+    evaluations = state.folder.cut_logs(state.first_step)
+    if not state.step:
+        started = time.monotonic()
+        reader = FixedInputs(state)
+        reader.results()
+        results = state.task.fit(state.model, reader.predictions)
+        state.global_step.assign(1)
+        assert state.task.train_data
+        speed = state.task.train_data.num_examples / (time.monotonic() - started)
+        values = {"step": 1, **results, "examples_per_second": round(speed, 3)}
+        state.folder.log(METRICS_FILE, values)
+        state.checkpoints.save(1)
+        if state.folder.is_chief:
+            texts = {name: shown(value) for name, value in results.items()}
+            progress.update(1, texts, is_news=True)
+    if not evaluator:
+        return {}
+    return evaluate(state, evaluator, progress, is_logged=state.step in evaluations)
 
 
 def _evaluation_of_best(

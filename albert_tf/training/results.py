@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Mapping
+from typing import Any
 
 from albert_tf.training.optimizers import factors_by_name
 from albert_tf.training.run_folder import MODEL, RESULTS_FILE
@@ -31,7 +32,10 @@ def describe(state: RunState) -> str:
         "folder": config.output_dir,
     }
     if state.task.train_data and config.do_train:
-        lines |= _lines_about_training(state)
+        is_fitted = state.task.is_fitted
+        lines |= _lines_about_fit(state) if is_fitted else _lines_about_steps(state)
+        if config.do_eval and not state.task.eval_data:
+            lines["NOTE"] = "nothing is evaluated: there is no evaluation data (--eval_file)"
     if state.first_step and config.do_train:
         is_done = state.first_step >= state.last_step
         note = ", the last one: nothing is left to train" if is_done else ""
@@ -44,7 +48,15 @@ def describe(state: RunState) -> str:
     return "\n".join(f"{name:<10}{text}" for name, text in lines.items() if text)
 
 
-def _lines_about_training(state: RunState) -> dict[str, str]:
+def _lines_about_fit(state: RunState) -> dict[str, str]:
+    """What is fitted at once, by the titles of its lines."""
+    data = state.task.train_data
+    assert data
+    facts = "; ".join(f"{name} {value}" for name, value in state.task.facts_about_fit().items())
+    return {"training": f"{data.num_examples:,} examples; {facts}"}
+
+
+def _lines_about_steps(state: RunState) -> dict[str, str]:
     """The batches, the schedule and what is trained, by the titles of their lines."""
     config = state.run_config
     optimizer = state.optimizer_config
@@ -74,8 +86,6 @@ def _lines_about_training(state: RunState) -> dict[str, str]:
         sizes = [variable.shape.num_elements() for name, variable in variables if factors[name]]
         trained = f"{sum(sizes):,} parameters are trained"
         lines["factors"] = f"{optimizer.learning_rate_factors}; {trained}"
-    if config.do_eval and not state.task.eval_data:
-        lines["NOTE"] = "nothing is evaluated: there is no evaluation data (--eval_file)"
     return lines
 
 
@@ -129,7 +139,7 @@ def _card(state: RunState, measured: Mapping[str, Mapping]) -> dict[str, dict]:
     config = state.run_config
     optimizer = state.optimizer_config
     majority = measured["majority"]
-    training = {
+    training: dict[str, Any] = {
         "steps": state.step,
         "batch, examples": config.train_batch_size,
         "optimizer": optimizer.optimizer,
@@ -138,6 +148,8 @@ def _card(state: RunState, measured: Mapping[str, Mapping]) -> dict[str, dict]:
         "numbers": config.mixed_precision,
         "seed": config.seed,
     }
+    if state.task.is_fitted:
+        training = {**state.task.facts_about_fit(), "numbers": config.mixed_precision}
     results = {name: shown(value) for name, value in measured["eval"].items()}
     for name in majority.keys() & results.keys():
         results[name] += f" (majority class {shown(majority[name])})"

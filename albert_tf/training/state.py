@@ -87,8 +87,8 @@ class RunState:
     folder: RunFolder
     model: Any
     global_step: tf.Variable  # int64 scalar, the number of training steps that the model has seen
-    accumulators: Accumulators  # since the last line of the log; empty without training
-    optimizer: Any = None  # ours, or a LossScaleOptimizer around it; None without training
+    accumulators: Accumulators  # since the last line of the log; empty without steps of training
+    optimizer: Any = None  # ours, or a LossScaleOptimizer around it; None without steps of training
     clock: Clock | None = None  # the time used of --train_minutes; None if steps decide
     checkpoints: Checkpoints  # of model, global_step, accumulators, optimizer and clock
     majority: Metrics  # each metric if the most frequent answer is always given
@@ -144,7 +144,7 @@ def start_run(task: Task, run_config: RunConfig, optimizer_config: OptimizerConf
     accumulators = Accumulators(())
     optimizer = None
     clock = None
-    if run_config.do_train and task.train_data:
+    if run_config.do_train and task.train_data and not task.is_fitted:
         names = ratio_names(task, model, task.train_data, training=True)
         accumulators = Accumulators([*names, *STEP_METRICS])
         if run_config.train_minutes:

@@ -259,12 +259,12 @@ class Evaluator(orbit.StandardEvaluator):
     @tf.autograph.experimental.do_not_convert
     def eval_step(self, iterator):
         """Adds the losses and metrics of a global batch to the sums; returns its predictions."""
-        device_step = functools.partial(
-            evaluation_step, self._task, self._model, has_labels=self._has_labels
-        )
-        pairs, predictions = self.strategy.run(device_step, args=(next(iterator),))
+        pairs, predictions = self.strategy.run(self._device_step, args=(next(iterator),))
         self._accumulators.add(self.strategy, pairs)
         return {name: self.strategy.gather(value, axis=0) for name, value in predictions.items()}
+
+    def _device_step(self, features: Features):
+        return evaluation_step(self._task, self._model, features, has_labels=self._has_labels)
 
     def eval_reduce(self, state, step_outputs):
         """Appends the predictions of a step; ends the evaluation if a signal has interrupted it."""
@@ -280,6 +280,19 @@ class Evaluator(orbit.StandardEvaluator):
         results = {**self._accumulators.results(), **self._task.evaluate(self.predictions)}
         # NaN is no JSON.
         return {name: value if _is_finite(value) else None for name, value in results.items()}
+
+
+class FixedInputs(Evaluator):
+    """Reads what `Task.fit` needs of the training data: after `results`, the `predictions` are the inputs."""
+
+    def __init__(self, state: RunState):
+        data = state.task.train_data
+        assert data
+        super().__init__(state, data, has_labels=False)
+
+    def _device_step(self, features: Features):
+        inputs = dict(self._task.fixed_inputs(self._model, features))
+        return {}, {**inputs, EXAMPLE_INDEX: features[EXAMPLE_INDEX]}
 
 
 def _is_finite(value: float | None) -> bool:

@@ -4,6 +4,7 @@ The loop calls a task in this order:
 
     at the start            `resolve`, `settings`, `data_files`, `build_model`, `vocabulary_files`, `majority_levels`
     for a training batch    `loss_counts`, `targets`, `losses` with `training`, `metrics`
+    or, if `is_fitted`      `fixed_inputs` for all batches, `fit`
     for an evaluated batch  `predictions`, `losses`, `metrics`; without labels `predictions` alone
     after an evaluation     `evaluate`
     at the end              `evaluation_files`, `prediction_files`, `save_model`
@@ -47,6 +48,8 @@ class Task(abc.ABC):
     # Whether the losses compare the examples of a batch. With several micro-batches, they then get the outputs of the
     # whole batch: tensors [B, ...] under the same names as for each micro-batch, without `targets`.
     compares_examples: bool = False
+    # Whether `fit` trains the model at once, as one step, from what `fixed_inputs` computes of every example.
+    is_fitted: bool = False
 
     def data_files(self) -> Mapping[str, Mapping[str, str]]:
         """For "eval" and "predict" the `file` of the data, as it was given, and the `sha256` of its content."""
@@ -97,6 +100,18 @@ class Task(abc.ABC):
 
     def metrics(self, outputs: Outputs, features: Features) -> Mapping[str, Ratio]:
         """Metrics that are sums over examples."""
+        return {}
+
+    def fixed_inputs(self, model, features: Features) -> Mapping[str, tf.Tensor]:
+        """What `fit` needs of every example, [B, ...]; it does not depend on the variables that `fit` sets."""
+        return {}
+
+    def fit(self, model, inputs: Predictions) -> Metrics:
+        """Sets the variables that are trained, given the `fixed_inputs` of all examples; returns the loss."""
+        return {}
+
+    def facts_about_fit(self) -> Mapping[str, str | float]:
+        """Rows of the model card about `fit`."""
         return {}
 
     def predictions(self, outputs: Outputs, features: Features) -> Mapping[str, tf.Tensor]:

@@ -29,6 +29,7 @@ LABELS = {
     "pairs": ("yes", "no", "perhaps"),
     "score": ("similarity",),
     "labels": ("colour", "size", "mood", "name"),
+    "vectors": ("red", "green", "blue", "grey", "white"),
     "tags": ("O", "B-A", "I-A", "B-B", "I-B"),
     "choices": tuple("ABCD"),
 }
@@ -37,16 +38,25 @@ CLASSES = {
     "pairs": heads.AlbertForSequenceClassification,
     "score": heads.AlbertForSequenceClassification,
     "labels": heads.AlbertForSequenceClassification,
+    "vectors": heads.AlbertForSequenceClassification,
     "embedder": heads.AlbertForEmbedding,
     "tags": heads.AlbertForTokenClassification,
     "choices": heads.AlbertForMultipleChoice,
     "span": heads.AlbertForSpan,
     "span_or_none": heads.AlbertForSpanOrNone,
 }
+# How the classifier "vectors" makes the vector of a text that it reads: all that a model of others may have.
+VECTORS = {
+    "pooling": "mean+cls",
+    "modules": [{"kind": "dense", "size": 11, "activation": "tanh"}, {"kind": "layer_norm"}],
+    "projection_size": 7,
+    "normalize": True,
+}
 SQUAD = {"doc_stride": 5, "max_query_length": 7, "max_answer_length": 4, "n_best_size": 6}
 TASKS = {
     "pairs": {"max_seq_length": 13},
     "labels": {"max_seq_length": 13},
+    "vectors": {"max_seq_length": 13},
     "tags": {"max_seq_length": 9, "doc_stride": 3, "word_separator": "space"},
     "choices": {"max_seq_length": 19, "max_qa_length": 6},
     "span": {"max_seq_length": 23, **SQUAD},
@@ -71,7 +81,7 @@ def items_of(kind: str) -> list:
     if kind in ("span", "span_or_none"):
         contexts = [" ".join(random_texts(seed, 3)) + " Café" for seed in range(9)]
         return [{"question": a, "context": b} for a, b in zip(texts, contexts, strict=True)]
-    if kind in ("pairs", "score", "labels"):
+    if kind in ("pairs", "score", "labels", "vectors"):
         return [{"text_a": a, "text_b": b} for a, b in zip(texts, others, strict=True)]
     return [*texts, "a [MASK] sat on [MASK].", "a\tb"] if kind == "pretrained" else texts
 
@@ -128,9 +138,14 @@ def sources(spm, tokenizer, tmp_path_factory) -> Callable[[str], str]:
     def source(kind: str) -> str:
         config = CONFIG.replace(vocab_size=tokenizer.vocab_size)
         if kind in LABELS:
-            config = config.with_labels(LABELS[kind], kind, is_multi_label=kind == "labels")
+            pooling = "embedding" if kind == "vectors" else "pooler"
+            config = config.with_labels(
+                LABELS[kind], kind, is_multi_label=kind == "labels", pooling=pooling
+            )
+        if kind == "vectors":
+            config = config.replace(foreign={**config.foreign, "sentence_embedding": VECTORS})
         model = CLASSES[kind](config, seed=5)
-        if kind in ("pairs", "labels"):  # so that different texts get different labels
+        if kind in ("pairs", "labels", "vectors"):  # so that different texts get different labels
             texts = zip(random_texts(1, 40), random_texts(2, 40), strict=True)
             examples = [TextExample("", *pair) for pair in texts]
             table = make_pair_features(PairSettings(tokenizer, 13), examples)

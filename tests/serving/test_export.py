@@ -32,7 +32,10 @@ def answered(signature, items: list[dict]) -> dict[str, np.ndarray]:
     return {name: value.numpy() for name, value in signature(**columns).items()}
 
 
-@pytest.mark.parametrize("kind", ["pairs", "score", "labels", "embedder"])
+@pytest.mark.parametrize(
+    "kind",
+    ["pairs", "score", "labels", pytest.param("vectors", marks=pytest.mark.slow), "embedder"],
+)
 def test_strings_get_the_answers_of_the_predictor(kind, served, sources):
     items = items_of(kind)
     expected = load_predictor(sources(kind)).predict(items)

@@ -32,6 +32,7 @@ def inputs_of(features) -> dict[str, np.ndarray]:
         ("pretrained", "albert", "AlbertForMaskedLM", ["logits"]),
         ("embedder", "albert", "AlbertModel", ["sentence_embedding", "last_hidden_state"]),
         ("pairs", "albert", "AlbertForSequenceClassification", ["logits"]),
+        ("vectors", "albert", "AlbertForSequenceClassification", ["logits"]),
         ("tags", "bert", "BertForTokenClassification", ["logits"]),
         ("span", "albert", "AlbertForQuestionAnswering", ["start_logits", "end_logits"]),
     ],

@@ -8,6 +8,7 @@ from albert_tf.core import files
 from albert_tf.core.errors import UserError, shortened
 from albert_tf.formats import bert
 from albert_tf.formats.weights import architecture_of, check_complete
+from albert_tf.model.config import AlbertConfig
 from albert_tf.model.head_names import ARCHITECTURES, PRETRAINING
 
 _WITHOUT_CLASS = ("AlbertModel", "AlbertForMaskedLM")  # parts of an AlbertForPreTraining
@@ -56,13 +57,15 @@ def architecture_of_albert(settings: Mapping[str, Any]) -> Any:
     return architecture
 
 
-def class_of(architecture: Any, our_section: Mapping, path: str, prefix: str) -> str:
+def class_of(
+    architecture: Any, our_section: Mapping, config: AlbertConfig, path: str, prefix: str
+) -> str:
     """Name of our class for an architecture; if there are several, the folder's section `albert_tf` decides.
 
     `prefix` begins the names of classes in the file at `path`, "Bert" or "Albert"; in `architecture` it is "Albert".
     """
     named = our_section.get("model_class")
-    if named and architecture_of(named) == architecture:
+    if named and architecture_of(named, config) == architecture:
         return named
 
     for name, theirs in ARCHITECTURES.items():

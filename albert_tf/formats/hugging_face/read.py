@@ -76,7 +76,7 @@ def read_without_arrays(path: str) -> Weights:
         path,
         config,
         {},
-        class_of(architecture_of_albert(settings), our_section, config_path, prefix),
+        class_of(architecture_of_albert(settings), our_section, config, config_path, prefix),
         task_settings=our_section.get("task", {}),
         left_out=our_section.get("left_out", ()),
         **vocabulary_of(path, settings.get(OWN_SECTION)),

@@ -11,6 +11,7 @@ from albert_tf.core import files
 from albert_tf.formats import bert, model_card, tokenizer_files
 from albert_tf.formats.file_names import CONFIG, WEIGHTS
 from albert_tf.formats.hugging_face.names import (
+    HEAD_NAMES,
     NO_POOLER,
     OUR_PREFIX,
     PROJECTION,
@@ -41,15 +42,19 @@ def write(
     further: Mapping[str, bytes] | None = None,
 ) -> None:
     """Writes a model's configuration, tensors, tokenizer and description, and further files, given by their paths."""
+    from albert_tf.model import heads
+
     longest = (tokenizer and tokenizer.max_length) or model.config.max_position_embeddings
     contents = tokenizer_files.vocabulary_files(tokenizer, longest)
     if not contents:
         contents = tokenizer_files.files_without_vocabulary(cleaning)
 
     left_out = left_out_of(model, untrained)
-    # Projection and further modules are in folders of their own (`sentence_transformers.py`).
-    prefixes = (EMBEDDING_PROJECTION, EMBEDDING_MODULES)
-    elsewhere = {name for name in model.named_variables() if name.startswith(prefixes)}
+    elsewhere: set[str] = set()
+    if isinstance(model, heads.AlbertForEmbedding):
+        # Projection and further modules are in folders of their own (`sentence_transformers.py`).
+        prefixes = (EMBEDDING_PROJECTION, EMBEDDING_MODULES)
+        elsewhere = {name for name in model.named_variables() if name.startswith(prefixes)}
     tensors = _their_tensors(model, left_out | elsewhere)
 
     if bert.is_bert(model.config):
@@ -80,14 +85,17 @@ def config_of(
 
 
 def left_out_of(model: "ModelWithHead", untrained: Collection[str]) -> set[str]:
-    """The variables that are not written; without a pooler there, ours is not used."""
-    if model.hf_architecture in NO_POOLER:
+    """The variables that are not written; without a pooler there, or without a use of it, ours is left out."""
+    if model.reads_vectors or model.hf_architecture in NO_POOLER:
         return {*untrained, *POOLER}
     return set(untrained)
 
 
 def _their_tensors(model: "ModelWithHead", left_out: Collection[str]) -> dict[str, np.ndarray]:
-    """The variables under the names and in the layout of the Hugging Face class."""
+    """The variables under the names and in the layout of the Hugging Face class.
+
+    A head that their class does not have gets names that they do not know: they then say that theirs has no values.
+    """
     config = model.config
     variables = model.named_variables()
     variables = {name: value for name, value in variables.items() if name not in left_out}
@@ -95,6 +103,8 @@ def _their_tensors(model: "ModelWithHead", left_out: Collection[str]) -> dict[st
     tensors = {}
     written = set()
     for hf_name, name in released_names(config).items():
+        if model.reads_vectors and name in HEAD_NAMES:
+            continue
         if name in variables:
             array = variables[name].numpy()
             tensors[hf_name] = np.ascontiguousarray(array.T if name.endswith("/kernel") else array)

@@ -1,6 +1,6 @@
 """ONNX files, which take ids, and which `load_predictor` computes without TensorFlow."""
 
-from albert_tf.model.head_names import NEED_POOLER
+from albert_tf.model.head_names import needs_pooler
 from albert_tf.serving import onnx_model
 from albert_tf.serving.exports.form import INT4, Form, Order, check_has_pooler, write_files
 
@@ -8,7 +8,7 @@ from albert_tf.serving.exports.form import INT4, Form, Order, check_has_pooler, 
 def _write(order: Order) -> None:
     from albert_tf.serving import onnx_files  # needs the package onnx
 
-    if order.weights.model_class in NEED_POOLER:
+    if needs_pooler(order.weights.model_class, order.weights.config):
         check_has_pooler(order)
     contents = onnx_files.convert(
         order.weights, order.missing, order.quantization, order.block_size

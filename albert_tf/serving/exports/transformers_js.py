@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from albert_tf.core import files
 from albert_tf.core.errors import UserError
 from albert_tf.model.head_names import (
+    ARCHITECTURES,
     EMBEDDING,
-    NEED_POOLER,
     PRETRAINING,
     SEQUENCE_CLASSIFICATION,
     SPAN,
     TOKEN_CLASSIFICATION,
+    needs_pooler,
+    reads_vectors,
 )
 from albert_tf.serving.exports.form import INT4, Form, Order, check_has_pooler
 from albert_tf.serving.onnx_model import MASKED_LM, MODEL
@@ -28,6 +30,7 @@ _CLASSES = (PRETRAINING, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION, SPAN, EM
 
 def _write(order: Order) -> None:
     # These need TensorFlow.
+    from albert_tf.formats import bert
     from albert_tf.formats.hugging_face.write import config_of, left_out_of
     from albert_tf.formats.tokenizer_files import vocabulary_files
     from albert_tf.serving import onnx_files
@@ -36,7 +39,7 @@ def _write(order: Order) -> None:
     if weights.model_class not in _CLASSES:
         expected = f"expected one of {', '.join(_CLASSES)}"
         raise UserError(f"--format=transformers_js: {weights.model_class}, {expected}")
-    if weights.model_class in NEED_POOLER:
+    if needs_pooler(weights.model_class, weights.config):
         check_has_pooler(order)
 
     folder = os.path.dirname(os.path.dirname(order.path))
@@ -61,6 +64,13 @@ def _write(order: Order) -> None:
         head = "ForMaskedLM" if fills_masks else "Model"
         config["architectures"] = [
             name.replace("ForPreTraining", head) for name in config["architectures"]
+        ]
+    if reads_vectors(weights.model_class, weights.config):
+        # The graph makes the vector, so that here the class says no more than that there are logits.
+        architecture = ARCHITECTURES[weights.model_class]
+        is_bert = config["model_type"] == bert.MODEL_TYPE
+        config["architectures"] = [
+            architecture.replace("Albert", "Bert") if is_bert else architecture
         ]
     if weights.model_class == TOKEN_CLASSIFICATION:
         # The library has no tagger for an ALBERT; that for a BERT runs the same file.

@@ -1,7 +1,7 @@
 """A page for browsers that works alone: one HTML file with the model, its vocabulary and an engine."""
 
 from albert_tf.core import files
-from albert_tf.model.head_names import NEED_POOLER
+from albert_tf.model.head_names import needs_pooler
 from albert_tf.serving.exports.form import INT4, Form, Order, check_has_pooler
 from albert_tf.serving.page import engine
 
@@ -13,7 +13,7 @@ def _write(order: Order) -> None:
     from albert_tf.serving.page import offline
 
     weights = order.weights
-    if weights.model_class in NEED_POOLER:
+    if needs_pooler(weights.model_class, weights.config):
         check_has_pooler(order)
     assert order.tokenizer
     contents = onnx_files.convert(weights, order.missing, order.quantization, order.block_size)

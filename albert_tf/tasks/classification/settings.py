@@ -2,11 +2,33 @@
 
 import dataclasses
 import os
+from collections.abc import Mapping
+from typing import Any
 
-from albert_tf.core.settings import setting
+from albert_tf.core.settings import Settings, setting
+from albert_tf.model.config import CLASSIFIER_POOLINGS
 from albert_tf.tasks.classification.glue import GLUE_TASKS, OWN_TASK, GlueTask, find_task, task_key
 from albert_tf.tasks.metrics import METRICS, names_for
-from albert_tf.tasks.settings import FineTuningRunConfig, TaughtConfig, files_setting
+from albert_tf.tasks.settings import (
+    FineTuningOptimizerConfig,
+    FineTuningRunConfig,
+    TaughtConfig,
+    files_setting,
+)
+
+# Settings of a run that only steps of training use.
+_OF_STEPS = (
+    "train_batch_size",
+    "gradient_accumulation_steps",
+    "recompute_activations",
+    "log_every_steps",
+    "save_checkpoints_steps",
+    "eval_every_steps",
+    "early_stopping_patience",
+    "seed",
+    "hidden_dropout_prob",
+    "attention_probs_dropout_prob",
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -72,6 +94,26 @@ class ClassifierConfig(TaughtConfig):
         " the mean over the windows of a text. For --task_name=table with one text.",
         of_model="fixed",
     )
+    classifier_pooling: str = setting(
+        "",
+        "What the scores of a text are made of: "
+        + "; ".join(f"{name}, {help}" for name, help in CLASSIFIER_POOLINGS.items())
+        + ". By default, that of --init_checkpoint if it has the head of the task, otherwise pooler, and with"
+        " --train_head_only embedding.",
+        choices=("", *CLASSIFIER_POOLINGS),
+    )
+    train_head_only: bool = setting(
+        False,
+        "Whether only the head is trained: a logistic regression (of scores, a ridge regression) on the vectors of the"
+        " texts, which are computed once. It takes seconds, and suits few labeled texts.",
+    )
+    inverse_regularization: float = setting(
+        1.0,
+        "Inverse strength of the L2 regularization of --train_head_only: C of scikit-learn, for vectors of length 1 on"
+        " average.",
+        above=0,
+        maximum=1e6,
+    )
 
     def __post_init__(self):
         super().__post_init__()
@@ -94,6 +136,34 @@ class ClassifierConfig(TaughtConfig):
             self.refuse("class_weights", "is for labels, but this task has scores")
         if self.windows and (self.task_key != OWN_TASK or len(self.text_column_names) > 1):
             self.refuse("windows", "is for --task_name=table with one column in --text_columns")
+
+    def check_with(self, others: Mapping[type[Settings], Any]) -> None:
+        """See `FineTuningConfig`; checks that all flags have an effect on a head that is trained alone."""
+        super().check_with(others)
+        run = others[FineTuningRunConfig]
+        if self.train_head_only:
+            self._check_head_only(run, others[FineTuningOptimizerConfig])
+        elif self.inverse_regularization != type(self).inverse_regularization:
+            self.refuse("inverse_regularization", "needs --train_head_only")
+
+    def _check_head_only(
+        self, run: FineTuningRunConfig, optimizer: FineTuningOptimizerConfig
+    ) -> None:
+        if not run.do_train:
+            self.refuse("train_head_only", "needs --do_train")
+        if not run.init_checkpoint:
+            reason = "needs --init_checkpoint, the model that makes the vectors"
+            self.refuse("train_head_only", reason)
+        without_effect: list[tuple[Settings, tuple[str, ...]]] = [
+            (self, ("preset", "num_runs", "teacher", "teacher_temperature")),
+            (run, _OF_STEPS),
+            (optimizer, optimizer.names()),
+        ]
+        for settings, names in without_effect:
+            for name in names:
+                if getattr(settings, name) != getattr(type(settings), name):
+                    reason = "has no effect with --train_head_only, which trains in no steps"
+                    settings.refuse(name, f"{reason}: leave it out")
 
     def _check_separator(self) -> None:
         given = "label_separator" if self.label_separator else "label_column"

@@ -1,14 +1,18 @@
 """Classification and regression of one text or two: GLUE, and a user's own files (original run_classifier.py)."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from albert_tf.data.feature_table import FeatureTable
+from albert_tf.formats import weights as model_weights
+from albert_tf.formats.weights import Weights
+from albert_tf.model.config import EMBEDDING, POOLER, AlbertConfig
 from albert_tf.model.heads import AlbertForSequenceClassification
 from albert_tf.tasks import label_answers, metrics
-from albert_tf.tasks.classification import glue, multi_label
+from albert_tf.tasks.classification import glue, linear_models, multi_label
 from albert_tf.tasks.classification.losses import LOSSES
 from albert_tf.tasks.classification.predictor import reached_labels
 from albert_tf.tasks.classification.settings import ClassifierConfig
@@ -16,6 +20,7 @@ from albert_tf.tasks.classification.source import TextSource
 from albert_tf.tasks.classification.text_pairs import FIRST_WINDOW, TextExample, mean_of_windows
 from albert_tf.tasks.finetuning import FineTuningTask, raw_file
 from albert_tf.tasks.settings import FineTuningRunConfig
+from albert_tf.tasks.start import Head
 from albert_tf.training.losses import Ratio
 from albert_tf.training.task import Features, Files, Metrics, Outputs, Predictions
 
@@ -31,6 +36,54 @@ def make_task(config: ClassifierConfig, run: FineTuningRunConfig) -> "TextTask":
     return ClassificationTask(config, run)
 
 
+class TextHead(Head):
+    """A head with a score for each label, of what --classifier_pooling names; for the arguments see `Head`."""
+
+    @property
+    def _settings(self) -> ClassifierConfig:
+        config = self.source.config
+        assert isinstance(config, ClassifierConfig)
+        return config
+
+    def fits(self, labels):
+        """See `Head`; a head that is fitted at once does not begin with another's values."""
+        return not self._settings.train_head_only and super().fits(labels)
+
+    def described(self, config: AlbertConfig, *, is_new: bool, is_trained: bool) -> AlbertConfig:
+        """See `Head`."""
+        del is_trained
+        pooling = self._settings.classifier_pooling
+        if not pooling and not is_new:
+            pooling = config.classifier_pooling
+        elif not pooling:
+            pooling = EMBEDDING if self._settings.train_head_only else POOLER
+        source = self.source
+        return config.with_labels(
+            source.labels,
+            source.task_name,
+            is_multi_label=source.is_multi_label,
+            pooling=pooling,
+        )
+
+    def initial_weights(self, weights: Weights, config: AlbertConfig, *, is_new: bool) -> Weights:
+        """See `Head`; the vector of an embedding model must be made as that model does it."""
+        if not is_new:
+            self._check_reads_the_same(weights.config, config, weights.source)
+            return weights
+        reads_embedding = config.classifier_pooling == EMBEDDING
+        if reads_embedding and weights.config.sentence_embedding != config.sentence_embedding:
+            reason = f"says another way to make vectors than {weights.source}; leave it out"
+            self._settings.refuse("albert_config_file", reason)
+        return weights.without_head(keeps_vectors=reads_embedding)
+
+    def _check_reads_the_same(self, trained: AlbertConfig, config: AlbertConfig, source: str):
+        if trained.classifier_pooling != config.classifier_pooling:
+            reason = f"the head of {source} was trained with {trained.classifier_pooling}"
+            self._settings.refuse(
+                "classifier_pooling", f"={config.classifier_pooling}: {reason}; leave it out"
+            )
+
+
 class TextTask(FineTuningTask):
     """The base of tasks that give labels or scores to texts.
 
@@ -41,12 +94,14 @@ class TextTask(FineTuningTask):
 
     model_class = AlbertForSequenceClassification
     source_class = TextSource
+    head_class = TextHead
     packs = True
     source: TextSource
     config: ClassifierConfig
 
     def __init__(self, config: ClassifierConfig, run: FineTuningRunConfig):
         super().__init__(config, run)
+        self.is_fitted = config.train_head_only
         self.answer_column = self.source.label_columns[0]
         self.class_weights: np.ndarray | None = None
         if config.class_weights and run.do_train:
@@ -56,6 +111,49 @@ class TextTask(FineTuningTask):
                 is_multi_label=self.source.is_multi_label,
             )
             print(multi_label.weights_in_words(self.labels, self.class_weights), flush=True)
+
+    def build_model(self, **options: Any) -> AlbertForSequenceClassification:
+        """See `FineTuningTask`; a frozen encoder must have what the head reads."""
+        model = super().build_model(**options)
+        assert isinstance(model, AlbertForSequenceClassification)
+        if self.is_fitted and model.uses_pooler and {*model_weights.POOLER} & {*self.initialized}:
+            reason = "the model has no trained pooler, and --train_head_only trains none"
+            self.config.refuse("classifier_pooling", f"=pooler: {reason}; leave it out")
+        return model
+
+    def fixed_inputs(self, model, features: Features) -> Mapping[str, tf.Tensor]:
+        """What the head reads of the texts."""
+        return {"vectors": model.vectors(features)}
+
+    def fit(self, model, inputs: Predictions) -> Metrics:
+        """Fits the head of --train_head_only; returns the mean loss of the training data."""
+        strength = self.config.inverse_regularization
+        vectors = inputs["vectors"]
+        answers = self.tables["train"].columns[self.answer_column]
+        match self.answer_column:
+            case "label_ids":
+                fitted = linear_models.fit_labels(
+                    vectors, answers[:, 0], len(self.labels), strength, self.class_weights
+                )
+            case "label_sets":
+                fitted = linear_models.fit_label_sets(
+                    vectors, answers, strength, self.class_weights
+                )
+            case "label_scores":
+                fitted = linear_models.fit_scores(vectors, answers[:, 0], strength)
+            case _:
+                raise ValueError(f"{self.answer_column}: expected a column of `LOSSES`")
+        model.head.output_weights.assign(fitted.weights.astype(np.float32))
+        model.head.output_bias.assign(fitted.bias.astype(np.float32))
+        return {"loss": fitted.loss}
+
+    def facts_about_fit(self) -> Mapping[str, str | float]:
+        """What --train_head_only fits."""
+        kind = "ridge regression" if self.config.is_regression else "logistic regression"
+        return {
+            "head": f"{kind} on vectors of the frozen encoder ({self.model_config.classifier_pooling})",
+            "inverse regularization C": self.config.inverse_regularization,
+        }
 
     def loss_counts(self, features: Features) -> Mapping[str, tf.Tensor]:
         """What the loss of the answers' kind is divided by."""

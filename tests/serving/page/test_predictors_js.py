@@ -48,6 +48,7 @@ def check_same(answer, expected):
         "pairs",
         "score",
         "labels",
+        "vectors",
         "embedder",
         "tags",
         "choices",
