@@ -71,9 +71,14 @@ def start_pair(folder, name) -> list[subprocess.Popen]:
     )
 
 
-def finish(pair) -> tuple[list[int], list[str]]:
-    errors = [worker.communicate(timeout=600)[1] for worker in pair]
-    return [worker.returncode for worker in pair], errors
+def finish(workers) -> tuple[list[int], list[str]]:
+    """Waits for all, and leaves none running, which would take the time of all later tests."""
+    try:
+        errors = [worker.communicate(timeout=300)[1] for worker in workers]
+    finally:
+        for worker in workers:
+            worker.kill()
+    return [worker.returncode for worker in workers], errors
 
 
 @pytest.fixture(scope="module")
@@ -211,8 +216,8 @@ def test_a_worker_that_never_comes_is_one_line(folder, index):
     addresses = free_addresses(2)
     command = pretraining(folder, f"alone_{index}", "--worker_timeout_seconds=3")
     worker = start_worker(index, addresses, *command)
-    _, errors = worker.communicate(timeout=600)
-    assert worker.returncode == 1, errors
+    (status,), (errors,) = finish([worker])
+    assert status == 1, errors
     (line,) = [line for line in errors.splitlines() if line.startswith("run_pretraining")]
     silent = f"{addresses[1 - index]} of TF_CONFIG did not answer in this time"
     assert f"--worker_timeout_seconds=3: {silent}" in line
