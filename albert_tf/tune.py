@@ -3,9 +3,9 @@ r"""Finds the fastest form of a model for your texts on this machine, and export
     albert-tf tune runs/embedder --input_file=texts.txt --output_dir=fast
     albert-tf predict fast < texts.txt
 
-The table has texts per second of all forms whose engines are installed, without the time for tokens; the size of the
-files; and the cosine with the outputs in float32. The export is the fastest of those whose median cosine is at least
---min_cosine, and `predict`, `search` and `serve` compute it as it was measured.
+The table has texts per second of processor time, without that for tokens, of all forms whose engines are installed;
+the size of the files; and the cosine with the outputs in float32. The export is the fastest of those whose median
+cosine is at least --min_cosine, and `predict`, `search` and `serve` compute it as it was measured.
 docs/guides/speed.md explains the forms.
 """
 
@@ -91,7 +91,7 @@ def main(settings: TuneSettings) -> str:
             engine=REFERENCE.engine.name,
         )
         tuning = Tuning(weights, predictor, _examples(predictor, settings), settings.seconds)
-        tuning.run()
+        tuning.run(settings.min_cosine)
         best = tuning.best(settings.min_cosine)
         tokens = tuning.tokens_of_batch(best)
         print(aligned(describe(tuning, best)), end="")

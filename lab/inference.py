@@ -4,8 +4,9 @@ r"""Compares engines and forms of an embedder side by side: texts per second, co
 
 "Ours" are the exports of this project, in the batches that its predictors make (at most 1,024 tokens). The others are
 what somebody would do with the same model: its file in float32 in ONNX Runtime and OpenVINO, the quantization of both
-(`quantize_dynamic`, and static quantization by NNCF with 96 of the texts), in batches of 32 texts of similar length.
-All take turns in one process, one thread each; tokens are left out. Engines that are not installed are skipped.
+(`quantize_dynamic`, and static quantization by NNCF), in batches of 32 texts of similar length. NNCF and
+`int8_calibrated` are made with the texts of the times; cosines and STS-B are those of other texts. All take turns in
+one process, one thread each; tokens are left out. Engines that are not installed are skipped.
 
 It also measures one text of 16 tokens in a model of random weights with one shared layer, and with layers of their own.
 The output file gets an entry for each model, and the page its tables and the picture.
@@ -30,9 +31,10 @@ from albert_tf.formats import layouts
 from albert_tf.formats.weights import Weights, encoder_shapes, report_of
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.head_names import PRETRAINING
-from albert_tf.serving import graph_engines, onnx_files
+from albert_tf.serving import calibration, graph_engines, onnx_files
 from albert_tf.serving.graph_engines import OnnxRuntime, OpenVino, Run
 from albert_tf.serving.onnx_model import MODEL, inputs_of
+from albert_tf.serving.tuning import CALIBRATED
 from lab import machine, real_weights, report, tables
 from lab.small_forms import batches_of, texts_for_times
 
@@ -42,6 +44,7 @@ OURS = {
     "float32, ONNX Runtime": ("none", OnnxRuntime()),
     "int8, ONNX Runtime": ("int8", OnnxRuntime()),
     "int8_rows, ONNX Runtime": ("int8_rows", OnnxRuntime()),
+    "int8_calibrated, OpenVINO": (CALIBRATED, OpenVino("float32", 128)),
     "int8_weights, OpenVINO": ("int8_weights", OpenVino("float32", 128)),
     "int8_weights, OpenVINO, bfloat16": ("int8_weights", OpenVino("bfloat16", 128)),
 }
@@ -142,7 +145,11 @@ def ways_to_compute(
     for name, (quantization, engine) in OURS.items():
         if not graph_engines.is_installed(engine.name):
             continue
-        content = onnx_files.convert(weights, missing, quantization)[MODEL]
+        if quantization == CALIBRATED:
+            roundings = calibration.roundings_of(weights, missing, usual)
+            content = onnx_files.calibrated(weights, missing, roundings)[MODEL]
+        else:
+            content = onnx_files.convert(weights, missing, quantization)[MODEL]
         ways[name] = Way(engine.compile(content, 1), ours, len(content) / 1e6, True)
 
     path = folder / "float32.onnx"

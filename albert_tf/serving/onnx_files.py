@@ -21,8 +21,10 @@ from albert_tf.serving.exports.form import BLOCK_SIZE
 from albert_tf.serving.onnx_graph import Graph
 from albert_tf.serving.onnx_model import INPUTS, MASKED_LM, MODEL
 from albert_tf.serving.parts import parts_without
+from albert_tf.serving.quantization import Rounding
 
 Inputs = Mapping[str, Sequence[str]]  # names of inputs -> their dimensions
+Graphs = dict[str, tuple[Graph, Inputs]]  # name of a file -> its graph and inputs
 
 _HIDDEN_STATES = "hidden states"  # a part of an embedder for programs that pool by themselves
 _WORDS = "bert/embeddings/word_embeddings"
@@ -60,21 +62,33 @@ def convert(
     parts = parts_without(missing)
     if has_hidden_states:
         parts.add(_HIDDEN_STATES)
-    graphs = _graphs(weights, parts, lambda: make_graph(weights, block_size))
+    return _contents(graphs_of(weights, parts, lambda: make_graph(weights, block_size)))
+
+
+def calibrated(
+    weights: Weights, missing: Collection[str], roundings: Sequence[Rounding]
+) -> dict[str, bytes]:
+    """`convert` for "int8_calibrated", with what `calibration.roundings_of` has measured."""
+
+    def make() -> Graph:
+        return onnx_quantized.ProductsByScale(weights, roundings)
+
+    return _contents(graphs_of(weights, parts_without(missing), make))
+
+
+def _contents(graphs: Graphs) -> dict[str, bytes]:
     return {name: graph.content(inputs) for name, (graph, inputs) in graphs.items()}
 
 
 def in_memory(weights: Weights, missing: Collection[str]) -> dict[str, bytes]:
     """`convert` for this process: in float32, without the checks of a file that others read."""
-    graphs = _graphs(weights, parts_without(missing), lambda: Graph(weights, BLOCK_SIZE))
+    graphs = graphs_of(weights, parts_without(missing), lambda: Graph(weights, BLOCK_SIZE))
     return {
         name: graph.model(inputs).SerializeToString() for name, (graph, inputs) in graphs.items()
     }
 
 
-def _graphs(
-    weights: Weights, parts: set[str], make_graph: Callable[[], Graph]
-) -> dict[str, tuple[Graph, Inputs]]:
+def graphs_of(weights: Weights, parts: set[str], make_graph: Callable[[], Graph]) -> Graphs:
     """The graph of each file with its inputs; `parts` are those of the model that become outputs."""
     add = _MODELS.get(weights.model_class)
     if not add:

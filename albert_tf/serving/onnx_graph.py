@@ -14,6 +14,7 @@ from albert_tf.core.errors import UserError
 from albert_tf.formats.weights import Weights
 from albert_tf.model.activations import ACTIVATIONS
 
+ENCODER = "bert/encoder/"  # the beginning of the names of its weights
 OPSET, IR_VERSION = 20, 9  # the first opset with Gelu, and the version of the format from its time
 
 

@@ -33,6 +33,12 @@ PRETRAINED_OUTPUTS = {
 }
 
 
+def complete(features: Arrays) -> Arrays:
+    """Features with the mask and the segments, which may be left out."""
+    ids = features["input_ids"]
+    return {"input_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids), **features}
+
+
 def inputs_of(features: Arrays) -> Arrays:
     """The inputs of a file, from features of this project."""
     renamed = dict(zip(TOKENS, INPUTS, strict=True))
@@ -74,8 +80,7 @@ class OnnxModel(Compute):
             return outputs + list(pool.map(lambda make: self(make(), threads=1), others))
 
     def __call__(self, features: Arrays, threads: int = 0) -> Arrays:
-        ids = features["input_ids"]
-        inputs = {"input_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids), **features}
+        inputs = complete(features)
         positions_BP = inputs.pop("masked_lm_positions", None)
         if positions_BP is None:
             outputs = self.outputs(MODEL, inputs, threads)

@@ -10,10 +10,11 @@ from onnx import TensorProto
 
 from albert_tf.formats.weights import Weights
 from albert_tf.serving import quantization
-from albert_tf.serving.onnx_graph import Graph
+from albert_tf.serving.onnx_graph import ENCODER, Graph
+from albert_tf.serving.quantization import Rounding
 
 _IN_BYTES = ("kernel", "word_embeddings")  # names of the weights that can be stored as bytes
-_ENCODER = "bert/encoder/"
+_AFTER_ACTIVATION = "intermediate/output/dense/kernel"
 _MICROSOFT = "com.microsoft"  # operations of ONNX Runtime
 
 # The level of MatMulNBits. In bytes, level 4, it is slower for batches, and with blocks of 64 and more, ONNX Runtime
@@ -69,7 +70,7 @@ class ProductsByBatch(FloatsFromBytes):
 
     def product(self, value: str, kernel: str) -> str:
         """See `Graph.product`."""
-        if not kernel.startswith(_ENCODER):
+        if not kernel.startswith(ENCODER):
             return super().product(value, kernel)
         if value not in self._rounded:
             self._rounded[value] = self.several(3, "DynamicQuantizeLinear", value)
@@ -104,7 +105,7 @@ class ProductsByRow(FloatsFromBytes):
 
     def product(self, value: str, kernel: str) -> str:
         """See `Graph.product`."""
-        if not kernel.startswith(_ENCODER):
+        if not kernel.startswith(ENCODER):
             return super().product(value, kernel)
         width = len(self.array(kernel))
         high, scale = self._high_bytes(value, width)
@@ -248,6 +249,54 @@ class Blocks(FloatsFromBytes):
     def _parts(name: str) -> tuple[str, str, str]:
         """The names of a weight's numbers, scales and zero points."""
         return name, f"{name}_scale", f"{name}_zero"
+
+
+class ProductsByScale(FloatsFromBytes):
+    """ "int8_calibrated": products of bytes in the encoder, with scales that were measured on texts.
+
+    Else as int8_weights, also the products after the activation function: they are a third of the work, and in bytes
+    with fixed scales they would cause most of the error. The operations are those of ONNX itself, which engines turn
+    into products of bytes. A vector does not depend on the other texts of its batch.
+    """
+
+    def __init__(self, weights: Weights, roundings: Sequence[Rounding]):
+        """`roundings` are those of the values that the encoder multiplies so, in their order; see `calibration.py`."""
+        super().__init__(weights, 0)
+        self._roundings = roundings
+        self._numbers: dict[str, int] = {}  # value -> the place of its rounding
+        self._rounded: dict[str, str] = {}  # value -> what its bytes stand for
+
+    def product(self, value: str, kernel: str) -> str:
+        """See `Graph.product`."""
+        if not has_scale(kernel):
+            return super().product(value, kernel)
+        number = self._numbers.setdefault(value, len(self._numbers))
+        rounding = self._roundings[number]
+        if value not in self._rounded:
+            self._rounded[value] = self._rounded_value(value, kernel, rounding, number)
+        if not self.has_constant(kernel):
+            balanced_IO = self.array(kernel) * rounding.balance_I[:, None]
+            in_bytes, scale = quantization.of_columns(balanced_IO)
+            self.constant(kernel, in_bytes)
+            self.constant(f"{kernel}_scale", scale)
+            self.constant(f"{kernel}_zero", np.zeros(len(scale), np.int8))
+            parts = kernel, f"{kernel}_scale", f"{kernel}_zero"
+            self._floats[kernel] = self.op("DequantizeLinear", *parts, axis=1)
+        return self.op("MatMul", self._rounded[value], self._floats[kernel])
+
+    def _rounded_value(self, value: str, kernel: str, rounding: Rounding, number: int) -> str:
+        """Activations [..., I], balanced and rounded to bytes, as float32."""
+        # Layers with the same weights share their balance.
+        factors_I = self.constant(f"{kernel}_balance", 1 / rounding.balance_I)
+        scale = self.constant(f"scale_of_value_{number}", np.array(rounding.scale, np.float32))
+        zero = self.constant(f"zero_of_value_{number}", np.array(rounding.zero_point, np.uint8))
+        in_bytes = self.op("QuantizeLinear", self.op("Mul", value, factors_I), scale, zero)
+        return self.op("DequantizeLinear", in_bytes, scale, zero)
+
+
+def has_scale(kernel: str) -> bool:
+    """Whether the activations before a kernel have a measured scale in `ProductsByScale`."""
+    return kernel.startswith(ENCODER) and not kernel.endswith(_AFTER_ACTIVATION)
 
 
 # --quantization -> the graph, made of weights and a block size

@@ -5,12 +5,36 @@ without VNNI add the products of two neighbors in 16 bits, which saturate: 2 x 2
 neighboring weights of an output may sum to at most 128: 255 x 128 is less.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 _LARGEST = 127
+_LARGEST_UNSIGNED = 255
 _LARGEST_PAIR = 128
 _LARGEST_HALF_BYTE = 15
 _LEAST_BLOCK = 16  # of ONNX Runtime
+
+
+class Rounding(NamedTuple):
+    """How activations are rounded before a product: (activations / balance) / scale + zero point, as uint8."""
+
+    balance_I: np.ndarray  # float32 [I], above 0; the rows of the kernel are multiplied by it
+    scale: float
+    zero_point: int
+
+    @classmethod
+    def between(cls, balance_I: np.ndarray, least: float, largest: float) -> "Rounding":
+        """For balanced activations in a range, which is extended to contain 0; others get the value of its end."""
+        least = min(least, 0.0)
+        largest = max(largest, 0.0)
+        scale = (largest - least) / _LARGEST_UNSIGNED or 1.0
+        return cls(balance_I, scale, round(-least / scale))
+
+    def rounded(self, rows_RI: np.ndarray) -> np.ndarray:
+        """What the bytes of activations stand for, before the rows of the kernel: [R, I]."""
+        shifted_RI = np.rint(rows_RI / self.balance_I / self.scale) + self.zero_point
+        return (np.clip(shifted_RI, 0, _LARGEST_UNSIGNED) - self.zero_point) * self.scale
 
 
 def of_columns(kernel_IO: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from albert_tf.core.errors import UserError
 from albert_tf.formats.weights import Weights, report_of
 from albert_tf.model.head_names import MULTIPLE_CHOICE, SEQUENCE_CLASSIFICATION
-from albert_tf.serving import graph_engines, onnx_files
+from albert_tf.serving import calibration, graph_engines, onnx_files
 from albert_tf.serving.exports.form import INT4
 from albert_tf.serving.graph_engines import GraphEngine, OpenVino
 from albert_tf.serving.onnx_model import OnnxModel
@@ -19,12 +19,13 @@ from albert_tf.tasks.predictor import Arrays, Compute, Features, Predictor
 # With this many activations to a scale, OpenVINO's products of bytes were faster than with 32, 384 or all of a row, and
 # about as exact as those of int8_rows.
 _GROUP_SIZE = 128
+CALIBRATED = "int8_calibrated"  # the quantization that is made with the texts
 _WITH_LABELS = (SEQUENCE_CLASSIFICATION, MULTIPLE_CHOICE)
 _TOKENS_OF_BATCH = (512, 1024, 2048, 4096)
 _IMPOSSIBLE = -1e4
 _HOPELESS = 0.6  # of the fastest: such forms are measured once
 _SHARE_FOR_BATCHES = 0.25  # of the seconds
-_ENOUGH_SECONDS = 2.0  # of one pass over the texts
+_ENOUGH_SECONDS = 1.0  # of the processor, for one pass over the texts in float32
 _FEWEST_TEXTS = 32  # of a pass, however long it takes
 
 
@@ -48,6 +49,7 @@ REFERENCE = Form("none", graph_engines.PLAIN)
 FORMS = (
     REFERENCE,
     Form("int8_rows", graph_engines.PLAIN),
+    Form(CALIBRATED, OpenVino("float32", _GROUP_SIZE)),
     Form("int8_weights", OpenVino("float32", _GROUP_SIZE)),
     Form("int8_weights", OpenVino("bfloat16", _GROUP_SIZE)),
     Form("int8", graph_engines.PLAIN),
@@ -67,11 +69,11 @@ class Measured:
     cosines: np.ndarray  # [texts], of its outputs with those in float32
     # The share of texts with the same label; None for models without labels.
     same_answers: float | None
-    seconds: list[float] = dataclasses.field(default_factory=list)  # of each pass over the texts
+    seconds: list[float] = dataclasses.field(default_factory=list)  # of the processor, of each pass
 
     @property
     def median_seconds(self) -> float:
-        """Of a pass over the texts."""
+        """Processor seconds of a pass over the texts."""
         return float(np.median(self.seconds))
 
     @property
@@ -107,8 +109,8 @@ class Tuning:
         """The number of texts of a pass."""
         return len(self._examples)
 
-    def run(self) -> None:
-        """Measures all forms, in turns until the time is over; those that are far too slow only once."""
+    def run(self, min_cosine: float = 0.0) -> None:
+        """Measures all forms, and then, in turns until the time is over, those that `best` may choose."""
         recorder = self._recorded_in_reasonable_time()
         batches = recorder.batches
         expected = _rows(recorder.outputs)
@@ -122,19 +124,22 @@ class Tuning:
 
         until = self._ends - _SHARE_FOR_BATCHES * self._seconds
         while time.perf_counter() < until:
-            fastest = min(one.median_seconds for one in self.measured)
-            for one in self.measured:
+            exact = self._exact(min_cosine)
+            fastest = min(one.median_seconds for one in exact)
+            for one in exact:
                 if one.median_seconds * _HOPELESS <= fastest and time.perf_counter() < until:
                     one.seconds.append(_seconds_of(one.model, batches))
 
     def best(self, min_cosine: float) -> Measured:
         """The fastest form whose median cosine is at least a number; float32 always is."""
-        exact = [
+        return min(self._exact(min_cosine), key=lambda one: one.median_seconds)
+
+    def _exact(self, min_cosine: float) -> list[Measured]:
+        return [
             one
             for one in self.measured
             if one.form is REFERENCE or np.median(one.cosines) >= min_cosine
         ]
-        return min(exact, key=lambda one: one.median_seconds)
 
     def tokens_of_batch(self, measured: Measured) -> int:
         """The number of tokens of a batch with which a form is fastest, as far as there is time to measure."""
@@ -144,7 +149,11 @@ class Tuning:
             if self._is_over() and seconds:
                 break
             recorder = self._recorded(tokens)
-            seconds[tokens] = min(_seconds_of(measured.model, recorder.batches) for _ in range(3))
+            # How well batches occupy all cores is seen in wall time only.
+            passes = [
+                _seconds_of(measured.model, recorder.batches, time.perf_counter) for _ in range(3)
+            ]
+            seconds[tokens] = min(passes)
         fastest = min(seconds, key=seconds.__getitem__)
         # Another number than the usual one must be worth it: times vary by some percent.
         return fastest if seconds[fastest] < 0.95 * seconds.get(usual, np.inf) else usual
@@ -160,8 +169,10 @@ class Tuning:
             if recorder.seconds <= _ENOUGH_SECONDS or num_texts <= _FEWEST_TEXTS:
                 return recorder
             num_fitting = int(num_texts * _ENOUGH_SECONDS / recorder.seconds)
-            # At most five sixths of the texts stay, so that this ends.
-            self._examples = self._examples[: max(_FEWEST_TEXTS, num_fitting * 5 // 6)]
+            # At most five sixths of the texts stay, so that this ends; from all parts of the file.
+            number = max(_FEWEST_TEXTS, num_fitting * 5 // 6)
+            places = np.linspace(0, num_texts - 1, number).astype(int)
+            self._examples = [self._examples[place] for place in places]
 
     def _recorded(self, tokens_of_batch: int) -> "_Recorder":
         """The batches of the texts, and the outputs in float32."""
@@ -175,7 +186,7 @@ class Tuning:
         return recorder
 
     def _measure(self, form: Form, batches: Sequence[Arrays], expected: np.ndarray) -> None:
-        contents = onnx_files.convert(self._weights, self._missing, form.quantization)
+        contents = self._contents_of(form.quantization, batches)
         model_class = self._weights.model_class
         model = OnnxModel(contents, self._weights.config, model_class, form.engine)
         try:
@@ -192,6 +203,12 @@ class Tuning:
         measured = Measured(form, contents, model, _cosines(rows, expected), same)
         measured.seconds.append(_seconds_of(model, batches))
         self.measured.append(measured)
+
+    def _contents_of(self, quantization: str, batches: Sequence[Arrays]) -> dict[str, bytes]:
+        if quantization != CALIBRATED:
+            return onnx_files.convert(self._weights, self._missing, quantization)
+        roundings = calibration.roundings_of(self._weights, self._missing, batches)
+        return onnx_files.calibrated(self._weights, self._missing, roundings)
 
 
 class _Recorder(Compute):
@@ -211,9 +228,9 @@ class _Recorder(Compute):
     def every(self, batches: Sequence[Features]) -> list[Arrays]:
         """See `Compute`."""
         made = [make() for make in batches]
-        started = time.perf_counter()
+        started = time.process_time()
         outputs = [*self._compute.every(_ready(made))]
-        self.seconds += time.perf_counter() - started
+        self.seconds += time.process_time() - started
         self.batches += made
         self.outputs += outputs
         return outputs
@@ -227,10 +244,13 @@ def _ready(batches: Sequence[Arrays]) -> list[Features]:
     return [lambda batch=batch: dict(batch) for batch in batches]  # type: ignore[misc]
 
 
-def _seconds_of(model: OnnxModel, batches: Sequence[Arrays]) -> float:
-    started = time.perf_counter()
+def _seconds_of(
+    model: OnnxModel, batches: Sequence[Arrays], clock: Callable[[], float] = time.process_time
+) -> float:
+    """Seconds of a pass, by default of the processor, which vary less with what else the machine does meanwhile."""
+    started = clock()
     model.every(_ready(batches))
-    return time.perf_counter() - started
+    return clock() - started
 
 
 def _rows(outputs: Sequence[Arrays]) -> np.ndarray:
