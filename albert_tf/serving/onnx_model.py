@@ -48,6 +48,8 @@ def inputs_of(features: Arrays) -> Arrays:
 class OnnxModel(Compute):
     """A model computed from its ONNX files, by path or content, with the model's own names of tensors."""
 
+    tokens_of_call = 32  # 12 to 31, by engine and form, for six layers of 384 units
+
     def __init__(
         self,
         contents: Mapping[str, str | bytes],
@@ -61,6 +63,8 @@ class OnnxModel(Compute):
         self.tokens_of_batch = tokens_of_batch
         self._contents = contents
         self._model_class = model_class
+        # Process, and whether the graph is that of `MASKED_LM`: those that are compiled for one thread.
+        self._compiled_graphs: set[tuple[int, bool]] = set()
 
     def count_params(self) -> int:
         """The number of parameters, of which shared ones count once; the method of Keras has this name."""
@@ -74,8 +78,18 @@ class OnnxModel(Compute):
 
     def every(self, batches: Sequence[Features]) -> list[Arrays]:
         """See `Compute`; each batch is computed on one core, which is faster than each on all."""
+        if len(batches) == 1:
+            return [self(batches[0](), threads=0)]
         first, *others = batches
-        outputs = [self(first(), threads=1 if others else 0)]  # compiles the graph
+        features = first()
+        graph = os.getpid(), "masked_lm_positions" in features
+        if graph not in self._compiled_graphs:
+            # The first batch alone: all threads at once would compile the graph several times.
+            outputs = [self(features, threads=1)]
+            self._compiled_graphs.add(graph)
+        else:
+            outputs = []
+            others = list(batches)
         with ThreadPoolExecutor(num_cores()) as pool:
             return outputs + list(pool.map(lambda make: self(make(), threads=1), others))
 

@@ -216,6 +216,7 @@ class _Recorder(Compute):
 
     def __init__(self, compute: Compute, tokens_of_batch: int):
         self.tokens_of_batch = tokens_of_batch
+        self.tokens_of_call = compute.tokens_of_call
         self.batches: list[Arrays] = []
         self.outputs: list[Arrays] = []
         self.seconds = 0.0

@@ -7,6 +7,7 @@ JSON can contain. The same functions as in training make the features, so the an
 import abc
 import dataclasses
 import functools
+import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn, Protocol, overload
@@ -39,9 +40,12 @@ class Compute(Protocol):
     Attributes:
       tokens_of_batch: the most tokens of a batch, with its padding, which bounds the memory; a longer text is alone. On
         two cores, this number was faster than 2,048 or more (lab/benchmarks/results/2026-11-25/batches.md).
+      tokens_of_call: how many tokens take as long as the call of a batch takes besides its tokens. Where texts of
+        different lengths would cause more padding, another batch begins. With infinity, none does.
     """
 
     tokens_of_batch: int = 1024
+    tokens_of_call: float = math.inf
 
     def __call__(self, features: Arrays) -> Arrays: ...
 
@@ -293,8 +297,8 @@ class Predictor(abc.ABC):
         """The model's outputs for every example, in the table's order; padded to the longest example."""
         check_segments(table, self.model.config.type_vocab_size)
         self.report.count_table(table, self.tokenizer)
-        most_tokens = self.compute.tokens_of_batch
-        batches = [*batches_by_length(table.lengths, self.batch_size, most_tokens)]
+        limits = self.batch_size, self.compute.tokens_of_batch, self.compute.tokens_of_call
+        batches = [*batches_by_length(table.lengths, *limits)]
         features = [functools.partial(table.batch, *one, self.sequence_names) for one in batches]
         parts = [*self.compute.every(features)]
         restored = np.argsort(np.concatenate([examples for examples, _ in batches]), kind="stable")
@@ -333,13 +337,20 @@ def _value(value: Any) -> Any:
 
 
 def batches_by_length(
-    lengths: np.ndarray, most_examples: int, most_tokens: int
+    lengths: np.ndarray, most_examples: int, most_tokens: int, most_padding: float = math.inf
 ) -> Iterator[tuple[np.ndarray, int]]:
-    """The examples of each batch, and the length to pad them to; the longest examples come first."""
+    """The examples of each batch, and the length to pad them to; the longest examples come first.
+
+    Args:
+      most_padding: of a batch, in tokens; examples that fit into one batch stay together nevertheless.
+    """
     order = np.argsort(-lengths, kind="stable")
     while len(order):
         length = int(lengths[order[0]])
         number = max(1, min(most_examples, most_tokens // length))
+        if len(lengths) > number:
+            padding = np.cumsum(length - lengths[order[:number]])
+            number = int(np.searchsorted(padding, most_padding, side="right"))
         yield order[:number], length
         order = order[number:]
 
