@@ -1,19 +1,24 @@
-"""Few labels: three ways to classify texts with 8, 32 or 128 examples of each label.
+"""Few labels: ways to classify texts with 8, 32 or 128 examples of each label.
 
     python -m lab.few_labels --data_dir=data
 
-The ways are fine-tuning, a logistic regression on the vectors of an embedder, and one on TF-IDF of words and pairs of
-words. The tasks are SST-2 and CoLA, and authors: which of six authors wrote a passage of two sentences, where the test
-passages are from other books. Each seed draws other training examples; the test examples stay.
+The ways are a logistic regression on TF-IDF of words and pairs of words; the head alone, as `classify
+--train_head_only` trains it; and fine-tuning, with the pooler of the model, as by default, and with the vectors of the
+head. The tasks are SST-2; articles: which of ten articles a question of SQuAD is about, where the test questions are
+about other paragraphs; and authors: which of six authors wrote a passage of two sentences, where the test passages are
+from other books. Each seed draws other training examples; the test examples stay.
 """
 
 import csv
 import dataclasses
 import datetime
+import functools
 import itertools
+import json
 import pathlib
 import tempfile
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -22,20 +27,24 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 import albert_tf
 from albert_tf.core import files, flags
 from albert_tf.core.settings import Settings, setting
 from albert_tf.data_prep.sentences import split_paragraph
+from albert_tf.model.config import EMBEDDING, POOLER
+from albert_tf.tasks.classification import linear_models
+from albert_tf.tasks.classification.settings import ClassifierConfig
 from lab import machine, tables
 from lab.report import replace_parts
 
 PAGE = "docs/results/few_labels.md"
-FINE_TUNING = "fine-tuning"
-VECTORS = "vectors"
 TF_IDF = "TF-IDF"
-WAYS = (TF_IDF, VECTORS, FINE_TUNING)
+HEAD = "head alone"
+FINE_TUNING = "fine-tuning"
+FINE_TUNING_OF_VECTORS = "fine-tuning of vectors"
+FINE_TUNINGS = {FINE_TUNING: POOLER, FINE_TUNING_OF_VECTORS: EMBEDDING}  # --classifier_pooling
+WAYS = (TF_IDF, HEAD, *FINE_TUNINGS)
 _NUM_TEST = 400
 _MOST_STEPS = 100
 _BATCH = 16
@@ -43,6 +52,8 @@ _EPOCHS = 10
 _MAX_SEQ_LENGTH = 64
 _BOOKS_OF_AUTHOR = 3
 _NUM_AUTHORS = 6
+_NUM_ARTICLES = 10
+_PARAGRAPHS_PER_TEST = 4  # one of them is for tests
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,16 +61,23 @@ class FewLabelsSettings(Settings):
     """The data, the model, and how often each way is tried."""
 
     data_dir: str = setting(
-        "", "Folder with glue/ and text/books/ (AUTHOR_TITLE.txt).", required=True, input_path=True
+        "",
+        "Folder with glue/, squad/dev-v1.1.json and text/books/ (AUTHOR_TITLE.txt).",
+        required=True,
+        input_path=True,
     )
     init_checkpoint: str = setting("models/albert-minilm-l6", "An embedder.", input_path=True)
     num_seeds: int = setting(10, "Number of draws of the training examples.", minimum=2)
-    num_fine_tunings: int = setting(2, "Number of these that are fine-tuned, too.", minimum=2)
+    num_fine_tunings: int = setting(3, "Number of these that are fine-tuned, too.", minimum=1)
+    cpu_minutes: float = setting(
+        25.0, "Processor minutes after which no further fine-tuning begins.", above=0
+    )
     output_file: str = setting("docs/results/data/few_labels.json", "JSON file.")
 
 
 Scores = dict[str, list[float]]  # of each way, by seed
 COUNTS = (8, 32, 128)  # examples of each label
+STRENGTHS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)  # of --inverse_regularization
 
 
 class Examples(NamedTuple):
@@ -120,6 +138,24 @@ def read_authors(folder: pathlib.Path) -> FewLabelsTask:
     return FewLabelsTask(_examples_of(pool), _examples_of(test))
 
 
+def read_articles(path: pathlib.Path) -> FewLabelsTask:
+    """Questions of SQuAD about the articles with the most questions; every fourth paragraph is for tests."""
+    articles = json.loads(path.read_text(encoding="utf-8"))["data"]
+
+    def num_questions(article: dict) -> int:
+        return sum(len(paragraph["qas"]) for paragraph in article["paragraphs"])
+
+    pool: list[tuple[str, str]] = []
+    test: list[tuple[str, str]] = []
+    for article in sorted(articles, key=num_questions, reverse=True)[:_NUM_ARTICLES]:
+        for number, paragraph in enumerate(article["paragraphs"]):
+            questions = [(answer["question"], article["title"]) for answer in paragraph["qas"]]
+            is_test = number % _PARAGRAPHS_PER_TEST == 0
+            (test if is_test else pool).extend(questions)
+    step = max(1, len(test) // _NUM_TEST)
+    return FewLabelsTask(_examples_of(pool), _examples_of(test[::step]))
+
+
 def _examples_of(rows: Sequence[tuple[str, str]]) -> Examples:
     """The examples of pairs of a text and its label."""
     return Examples([text for text, _ in rows], np.array([label for _, label in rows]))
@@ -136,72 +172,176 @@ def passages_of(path: pathlib.Path) -> list[str]:
     return [" ".join(pair) for pair in zip(sentences[::2], sentences[1::2], strict=False)]
 
 
-Way = Callable[
-    [Examples, int], np.ndarray
-]  # training examples and seed -> labels of the test texts
+# Training examples and seed -> labels of the test texts.
+Way = Callable[[Examples, int], np.ndarray]
 
 
-def ways_of(task: FewLabelsTask, model: str) -> dict[str, Way]:
+class Vectors:
+    """The vectors of texts; each text is read once."""
+
+    def __init__(self, model: str):
+        self._embedder = albert_tf.load_predictor(model, max_seq_length=_MAX_SEQ_LENGTH)
+        self._of_texts: dict[str, np.ndarray] = {}
+
+    def __call__(self, texts: Sequence[str]) -> np.ndarray:
+        """Vectors [texts, D]."""
+        new = [text for text in dict.fromkeys(texts) if text not in self._of_texts]
+        if new:
+            self._of_texts.update(zip(new, self._embedder.embed(new), strict=True))
+        return np.stack([self._of_texts[text] for text in texts])
+
+
+def by_head(task: FewLabelsTask, vectors: Vectors, strength: float, train: Examples) -> np.ndarray:
+    """The labels of the test texts by a head alone, with a strength of --inverse_regularization."""
+    names, indices = np.unique(train.labels, return_inverse=True)
+    head = linear_models.fit_labels(vectors(train.texts), indices, len(names), strength)
+    logits = vectors(task.test.texts) @ head.weights.T + head.bias
+    return names[np.argmax(logits, axis=1)]
+
+
+def ways_of(task: FewLabelsTask, model: str, vectors: Vectors) -> dict[str, Way]:
     """The ways to classify the test texts of a task, by name."""
-    embedder = albert_tf.load_predictor(model, max_seq_length=_MAX_SEQ_LENGTH)
-    test_vectors = embedder.embed(task.test.texts)
 
     def by_words(train: Examples, _seed: int) -> np.ndarray:
         words = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True)
         classifier = make_pipeline(words, LogisticRegression(C=10, max_iter=1000))
         return classifier.fit(train.texts, train.labels).predict(task.test.texts)
 
-    def by_vectors(train: Examples, _seed: int) -> np.ndarray:
-        classifier = make_pipeline(StandardScaler(), LogisticRegression(C=0.01, max_iter=1000))
-        return classifier.fit(embedder.embed(train.texts), train.labels).predict(test_vectors)
+    def by_usual_head(train: Examples, _seed: int) -> np.ndarray:
+        return by_head(task, vectors, ClassifierConfig.inverse_regularization, train)
 
-    def by_fine_tuning(train: Examples, seed: int) -> np.ndarray:
-        num_steps = min(_MOST_STEPS, round(_EPOCHS * len(train.texts) / _BATCH))
-        with tempfile.TemporaryDirectory() as folder:
-            run = albert_tf.classify(
-                train=(train.texts, train.labels),
-                init_checkpoint=model,
-                output_dir=f"{folder}/run",
-                train_batch_size=_BATCH,
-                num_train_steps=num_steps,
-                max_seq_length=_MAX_SEQ_LENGTH,
-                seed=seed,
-            )
-            return np.array([answer["label"] for answer in run.predictor.predict(task.test.texts)])
+    ways: dict[str, Way] = {TF_IDF: by_words, HEAD: by_usual_head}
+    for name, pooling in FINE_TUNINGS.items():
+        ways[name] = functools.partial(_by_fine_tuning, task, model, pooling)
+    return ways
 
-    return {TF_IDF: by_words, VECTORS: by_vectors, FINE_TUNING: by_fine_tuning}
+
+def _by_fine_tuning(
+    task: FewLabelsTask, model: str, pooling: str, train: Examples, seed: int
+) -> np.ndarray:
+    """A way of `ways_of`: labels by a model whose head reads what --classifier_pooling says."""
+    num_steps = min(_MOST_STEPS, round(_EPOCHS * len(train.texts) / _BATCH))
+    return _by_program(
+        task,
+        model,
+        train,
+        classifier_pooling=pooling,
+        train_batch_size=_BATCH,
+        num_train_steps=num_steps,
+        seed=seed,
+    )
+
+
+def _by_program(task: FewLabelsTask, model: str, train: Examples, **settings) -> np.ndarray:
+    """The labels of the test texts by a model that the program trains."""
+    with tempfile.TemporaryDirectory() as folder:
+        run = albert_tf.classify(
+            train=(train.texts, train.labels),
+            init_checkpoint=model,
+            output_dir=f"{folder}/run",
+            max_seq_length=_MAX_SEQ_LENGTH,
+            **settings,
+        )
+        return np.array([answer["label"] for answer in run.predictor.predict(task.test.texts)])
+
+
+class Record:
+    """What was measured; it is written after every draw, so that a program that is stopped loses nothing."""
+
+    def __init__(self, settings: FewLabelsSettings, tasks: Mapping[str, FewLabelsTask]):
+        self._path = settings.output_file
+        rows = [f"{name}, {number}" for name in tasks for number in COUNTS]
+        self.scores: dict[str, Scores] = {row: {} for row in rows}
+        self.of_strengths: dict[str, Scores] = {row: {} for row in rows}
+        # Of the first draw: training and the answers for the test texts.
+        self.cpu_seconds: dict[str, dict[str, float]] = {row: {} for row in rows}
+        self._about = {
+            "processor": machine.processor_name(),
+            "commit": machine.commit(".", short=True),
+            "date": f"{datetime.date.today()}",
+            "model": settings.init_checkpoint,
+            "num_test_examples": {name: len(task.test.texts) for name, task in tasks.items()},
+        }
+
+    def add(self, row: str, way: str, score: float) -> None:
+        """Adds the score of a draw."""
+        self.scores[row].setdefault(way, []).append(score)
+        print(f"{row}, {way}: {interval(self.scores[row][way])}", flush=True)
+        self.write()
+
+    def write(self) -> None:
+        """Writes the JSON file and the tables."""
+        content = {
+            **self._about,
+            "macro_f1": self.scores,
+            "macro_f1_of_strengths": self.of_strengths,
+            "cpu_seconds": self.cpu_seconds,
+        }
+        files.write_bytes(self._path, files.json_bytes(content))
+        parts = {
+            "few labels": table_of(self.scores),
+            "few labels, strengths": strengths_of(self.of_strengths),
+            "few labels, time": times_of(self.cpu_seconds),
+        }
+        replace_parts(PAGE, parts)
 
 
 def main(settings: FewLabelsSettings) -> None:
-    """Measures every way on every task, and writes the JSON file and the table."""
+    """Measures every way on every task, and writes the JSON file and the tables."""
     folder = pathlib.Path(settings.data_dir)
     tasks = {
         "SST-2": read_glue(folder / "glue" / "SST-2", 0, 1, has_header=True),
-        "CoLA": read_glue(folder / "glue" / "CoLA", 3, 1, has_header=False),
+        "articles": read_articles(folder / "squad" / "dev-v1.1.json"),
         "authors": read_authors(folder / "text" / "books"),
     }
-    ways = {name: ways_of(task, settings.init_checkpoint) for name, task in tasks.items()}
-    results: dict[str, Scores] = {f"{name}, {number}": {} for name in tasks for number in COUNTS}
-    content = {
-        "processor": machine.processor_name(),
-        "commit": machine.commit(".", short=True),
-        "date": f"{datetime.date.today()}",
-        "model": settings.init_checkpoint,
-        "num_test_examples": {name: len(task.test.texts) for name, task in tasks.items()},
-        "macro_f1": results,
-    }
-    # Fine-tuning, which takes most of the time, comes last; what is done is kept if the program is stopped.
-    for way, (name, number) in itertools.product(WAYS, itertools.product(tasks, COUNTS)):
+    model = settings.init_checkpoint
+    vectors = Vectors(model)
+    ways = {name: ways_of(task, model, vectors) for name, task in tasks.items()}
+    record = Record(settings, tasks)
+    rows = list(itertools.product(tasks, COUNTS))
+
+    for way, (name, number), seed in itertools.product(
+        (TF_IDF, HEAD), rows, range(settings.num_seeds)
+    ):
         task = tasks[name]
-        num_seeds = settings.num_fine_tunings if way == FINE_TUNING else settings.num_seeds
+        labels = ways[name][way](task.pool.of_labels(number, seed), seed)
+        record.add(f"{name}, {number}", way, macro_f1(task.test, labels))
+
+    for (name, number), strength in itertools.product(rows, STRENGTHS):
+        task = tasks[name]
         scores = []
-        for seed in range(num_seeds):
-            labels = ways[name][way](task.pool.of_labels(number, seed), seed)
-            scores.append(macro_f1(task.test, labels))
-        results[f"{name}, {number}"][way] = scores
-        print(f"{name}, {number}, {way}: {interval(scores)}", flush=True)
-        files.write_bytes(settings.output_file, files.json_bytes(content))
-        replace_parts(PAGE, {"few labels": table_of(results)})
+        for seed in range(settings.num_seeds):
+            train = task.pool.of_labels(number, seed)
+            scores.append(macro_f1(task.test, by_head(task, vectors, strength, train)))
+        record.of_strengths[f"{name}, {number}"][f"{strength:g}"] = scores
+    record.write()
+
+    # The head above is that of the program: the answers for the first draw are the same.
+    for name, number in rows:
+        task = tasks[name]
+        train = task.pool.of_labels(number, 0)
+        started = time.process_time()
+        labels = _by_program(task, model, train, train_head_only=True)
+        record.cpu_seconds[f"{name}, {number}"][HEAD] = round(time.process_time() - started, 1)
+        same = np.mean(labels == ways[name][HEAD](train, 0))
+        if same < 0.995:
+            raise SystemExit(
+                f"{name}, {number}: only {same:.1%} of the program's answers are the same"
+            )
+    record.write()
+
+    for seed, way, (name, number) in itertools.product(
+        range(settings.num_fine_tunings), FINE_TUNINGS, rows
+    ):
+        if time.process_time() > 60 * settings.cpu_minutes:
+            print("the processor minutes of --cpu_minutes are used", flush=True)
+            return
+        task = tasks[name]
+        started = time.process_time()
+        labels = ways[name][way](task.pool.of_labels(number, seed), seed)
+        seconds = record.cpu_seconds[f"{name}, {number}"]
+        seconds.setdefault(way, round(time.process_time() - started, 1))
+        record.add(f"{name}, {number}", way, macro_f1(task.test, labels))
 
 
 def macro_f1(test: Examples, labels: np.ndarray) -> float:
@@ -210,7 +350,9 @@ def macro_f1(test: Examples, labels: np.ndarray) -> float:
 
 
 def interval(scores: Sequence[float]) -> str:
-    """The mean of scores, and half of its interval of 95 % (Student's t); of two scores both."""
+    """The mean of scores, and half of its interval of 95 % (Student's t); of two scores both, and one alone."""
+    if len(scores) == 1:
+        return f"{scores[0]:.1f} (once)"
     if len(scores) == 2:
         return f"{np.mean(scores):.1f} ({min(scores):.1f}, {max(scores):.1f})"
     half = scipy.stats.t.ppf(0.975, len(scores) - 1) * scipy.stats.sem(scores)
@@ -224,6 +366,26 @@ def table_of(results: dict[str, Scores]) -> list[str]:
         cells = [interval(of_ways[way]) if way in of_ways else "not run" for way in WAYS]
         rows.append((name, *cells))
     return tables.table(f"task, examples per label | {' | '.join(WAYS)}", rows)
+
+
+def strengths_of(results: Mapping[str, Scores]) -> list[str]:
+    """A row for each task and number of examples, with the means of the strengths of regularization."""
+    names = [f"{strength:g}" for strength in STRENGTHS]
+    rows = []
+    for row, of_strengths in results.items():
+        means = [np.mean(of_strengths[name]) for name in names if name in of_strengths]
+        rows.append((row, *(f"{mean:.1f}" for mean in means)))
+    return tables.table(f"task, examples per label | {' | '.join(names)}", rows)
+
+
+def times_of(cpu_seconds: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """A row for each task and number of examples, with the seconds of the ways that the program has."""
+    ways = (HEAD, *FINE_TUNINGS)
+    rows = []
+    for name, of_ways in cpu_seconds.items():
+        cells = [f"{of_ways[way]:.0f}" if way in of_ways else "not run" for way in ways]
+        rows.append((name, *cells))
+    return tables.table(f"task, examples per label | {' | '.join(ways)}", rows)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from lab import tables
-from lab.few_labels import interval
+from lab.few_labels import HEAD, TF_IDF, interval
 from lab.fine_tuning import report as fine_tuning
 from lab.fine_tuning.__main__ import TASKS
 from lab.report import COLORS, new_figure, replace_parts, save
@@ -368,9 +368,9 @@ def _claims_of_speed() -> list[Claim]:
 def _claims_of_training() -> list[Claim]:
     rows = []
     few_labels = content("data/few_labels.json")["macro_f1"]
-    for name in ("SST-2, 32", "CoLA, 32", "authors, 32"):
-        vectors = few_labels[name]["vectors"]
-        words = few_labels[name]["TF-IDF"]
+    for name in ("SST-2, 32", "articles, 32", "authors, 32"):
+        vectors = few_labels[name][HEAD]
+        words = few_labels[name][TF_IDF]
         rows.append(
             Claim(
                 f"few labels, {name} of each: macro F1 of a logistic regression on vectors, percent",

@@ -22,7 +22,7 @@ def remark_on_head(folder: str) -> None:
     head = heads[0] if heads else "model_head.pkl"
     logging.warning(
         "%s: is a SetFit model; its head %s%s is not read, as a pickle can run any code, and texts get vectors, not"
-        " labels; for labels, train a head: albert-tf classify --init_checkpoint=%s",
+        " labels; for labels, train a head: albert-tf classify --train_head_only --init_checkpoint=%s",
         folder,
         head,
         of_labels,

@@ -304,7 +304,7 @@ def test_the_head_of_a_setfit_folder_is_named_and_not_run(head, tmp_path, caplog
     with caplog.at_level("WARNING", "absl"):
         assert pretrained.read_weights(tmp_path / "setfit").model_class == "AlbertForEmbedding"
     assert "model_head.pkl of the labels ['bad', 'good'] is not read" in caplog.text
-    assert "albert-tf classify --init_checkpoint=" in caplog.text
+    assert "albert-tf classify --train_head_only --init_checkpoint=" in caplog.text
 
 
 WRONG = [

@@ -55,6 +55,9 @@ HEAD_NAMES = {
     "cls/squad/output_weights": "qa_outputs.weight",
     "cls/squad/output_bias": "qa_outputs.bias",
 }
+# Without values, it keeps a classifier of vectors from being read as their class, whose head would get random ones: the
+# shape is wrong, which is an error there. Their other classes ignore it.
+NO_HEAD = "classifier.weight"
 # Prefix of tensors that the model of transformers does not have.
 OUR_PREFIX = "albert_tf."
 PROJECTION = _LAYERS["bert/encoder/embedding_hidden_mapping_in"]

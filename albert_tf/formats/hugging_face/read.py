@@ -21,6 +21,7 @@ from albert_tf.formats.hugging_face.config_file import (
 from albert_tf.formats.hugging_face.names import (
     BUFFERS,
     HEAD_NAMES,
+    NO_HEAD,
     NO_POOLER,
     OUR_PREFIX,
     PROJECTION,
@@ -96,6 +97,8 @@ def read_model(folder: str) -> Weights:
     if settings.get("model_type") == bert.MODEL_TYPE:
         tensors = bert.to_albert(tensors)
     tensors = _under_current_names(tensors, weights_path)
+    if NO_HEAD in tensors and not tensors[NO_HEAD].size:
+        del tensors[NO_HEAD]
     arrays = _released_arrays(tensors, weights.config, weights.model_class, weights_path)
     if weights.model_class == PRETRAINING:
         _check_has_no_other_head(arrays, architecture_in_file(settings), weights_path)

@@ -12,6 +12,7 @@ from albert_tf.formats import bert, model_card, tokenizer_files
 from albert_tf.formats.file_names import CONFIG, WEIGHTS
 from albert_tf.formats.hugging_face.names import (
     HEAD_NAMES,
+    NO_HEAD,
     NO_POOLER,
     OUR_PREFIX,
     PROJECTION,
@@ -94,7 +95,7 @@ def left_out_of(model: "ModelWithHead", untrained: Collection[str]) -> set[str]:
 def _their_tensors(model: "ModelWithHead", left_out: Collection[str]) -> dict[str, np.ndarray]:
     """The variables under the names and in the layout of the Hugging Face class.
 
-    A head that their class does not have gets names that they do not know: they then say that theirs has no values.
+    The head of a classifier of vectors, which their class does not have, gets names that they do not know.
     """
     config = model.config
     variables = model.named_variables()
@@ -109,6 +110,8 @@ def _their_tensors(model: "ModelWithHead", left_out: Collection[str]) -> dict[st
             array = variables[name].numpy()
             tensors[hf_name] = np.ascontiguousarray(array.T if name.endswith("/kernel") else array)
             written.add(name)
+    if model.reads_vectors:
+        tensors[NO_HEAD] = np.zeros([0, 0], np.float32)
     for name in variables.keys() - written:
         tensors[OUR_PREFIX + name] = variables[name].numpy()
 
