@@ -115,10 +115,11 @@ def _start_worker(shared: Any, files_in_memory: Mapping[str, bytes]) -> None:
     # The main process handles Ctrl-C and ends its workers. If it is killed, the thread below ends the worker.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=end_with_parent, daemon=True).start()
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
+    """Ends this worker process when the process that started it has ended; call it in a thread of its own."""
     # A forked worker holds open the pipes of the workers started before it, so workers end in reverse order.
     if parent := multiprocessing.parent_process():
         parent.join()

@@ -8,12 +8,14 @@ not. At the end, one line names all such workers. The run fails if an item fails
 import collections
 import contextlib
 import logging
+import math
 import os
-from collections.abc import Callable, Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
+from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple
 
-import dask
 import distributed
 
 import albert_tf
@@ -21,19 +23,14 @@ from albert_tf.core import files
 from albert_tf.core.errors import UserError, first_line
 from albert_tf.core.workers import num_cores
 from albert_tf.data_prep import corpus
+from albert_tf.data_prep.engines.dask_processes import check_alive, cluster_of_this_machine
 from albert_tf.data_prep.engines.settings import DaskSettings
 
 PROGRAM = "dask"
 MOST_TRIES = 3  # workers on which an item may fail
 ITEMS_PER_THREAD = 4  # given to the cluster ahead of the results
 SECONDS_BETWEEN_CHECKS = 10  # of a result that is awaited
-
-# By default, Dask samples the stacks of its workers, and lets them give freed memory back at once. Each takes about a
-# seventh of the processor time of a run of 25 MB.
-_OF_LOCAL_WORKERS = {
-    "distributed.worker.profile.enabled": False,
-    "distributed.nanny.pre-spawn-environ": {"OMP_NUM_THREADS": 1},
-}
+SECONDS_BETWEEN_LOOKS = 1  # for workers that have joined or left
 
 
 class Failure(NamedTuple):
@@ -69,18 +66,19 @@ class DaskEngine(contextlib.AbstractContextManager):
         self._shared = SharedValue(shared, prepare, common_file)
         self._failures: dict[str, str] = {}  # address of a worker that gets no items -> reason
         self._ended: dict[str, str] = {}  # address of a worker that ended before its work -> reason
+        self._threads: Mapping[str, int] = {}  # address of a worker -> its number of threads
+        self._time_of_look = -math.inf
         self._workers_seen: set[str] = set()
+        self._processes: Sequence[BaseProcess] = []  # the workers of a cluster of this machine
         self._opened = contextlib.ExitStack()
 
     def __enter__(self) -> "DaskEngine":
         # The engine itself says what concerns the user.
         logging.getLogger("distributed").setLevel(logging.CRITICAL)
         with contextlib.ExitStack() as opened:
-            self._client = opened.enter_context(_client(self._settings))
+            self._open_client(opened)
             self._client.subscribe_topic("all", self._note_event)
-            if not self._client.nthreads():
-                corpus.print_note(PROGRAM, "no worker has joined the cluster yet: waiting")
-                self._client.wait_for_workers(1)
+            self._wait_for_a_worker()
             try:
                 self._client.register_plugin(self._shared)
             except ModuleNotFoundError as error:
@@ -94,9 +92,28 @@ class DaskEngine(contextlib.AbstractContextManager):
         failed = self._ended | self._failures
         if failed:
             names = "; ".join(f"{address} {reason}" for address, reason in failed.items())
-            count = f"{len(failed)} of {len(self._workers_seen)} workers failed"
+            num_workers = len(self._workers_seen | failed.keys())
+            count = f"{len(failed)} of {num_workers} workers failed"
             corpus.print_note(PROGRAM, f"{count}, others did their work: {names}")
         self._opened.__exit__(*error)
+
+    def _open_client(self, opened: contextlib.ExitStack) -> None:
+        """Connects to the cluster that the settings name, or starts one on this machine."""
+        if self._settings.dask_scheduler:
+            self._client = opened.enter_context(_connected(self._settings.dask_scheduler))
+            return
+        self._shared.compile()  # worker processes are forked, and need not do it again
+        num_workers = self._settings.num_workers or num_cores()
+        cluster = cluster_of_this_machine(num_workers)
+        self._client, self._processes = opened.enter_context(cluster)
+
+    def _wait_for_a_worker(self) -> None:
+        if self._settings.dask_scheduler and not self._client.nthreads():
+            corpus.print_note(PROGRAM, "no worker has joined the cluster yet: waiting")
+        while not self._client.nthreads():
+            with contextlib.suppress(TimeoutError):
+                self._client.wait_for_workers(1, timeout=SECONDS_BETWEEN_CHECKS)
+            check_alive(self._processes)
 
     def map(self, function: Callable[[Any, Any], Any], items: Iterable[Any]) -> Iterator[Any]:
         """Yields `function(shared, item)` for every item, in order; items are read some ahead of the results."""
@@ -106,7 +123,8 @@ class DaskEngine(contextlib.AbstractContextManager):
                 call = Call(function, item)
                 self._submit(call)
                 pending.append(call)
-                if len(pending) >= ITEMS_PER_THREAD * self._num_threads:
+                num_threads = max(1, sum(self._threads.values()))
+                if len(pending) >= ITEMS_PER_THREAD * num_threads:
                     yield self._result(pending.popleft())
             while pending:
                 yield self._result(pending.popleft())
@@ -115,13 +133,11 @@ class DaskEngine(contextlib.AbstractContextManager):
 
     def _submit(self, call: Call) -> None:
         """Gives a call to the cluster, to workers that have not failed."""
-        threads = self._client.nthreads()
-        self._workers_seen.update(threads)
-        self._num_threads = max(1, sum(threads.values()))
+        self._look_at_workers()
         call.workers = None
         if self._failures:
-            call.workers = [address for address in threads if address not in self._failures]
-            if threads and not call.workers:
+            call.workers = [address for address in self._threads if address not in self._failures]
+            if self._threads and not call.workers:
                 raise UserError(f"every worker has failed; the last: {self._last_failure()}")
         call.future = self._client.submit(
             call_in_worker,
@@ -131,6 +147,15 @@ class DaskEngine(contextlib.AbstractContextManager):
             workers=call.workers or None,
             pure=False,
         )
+
+    def _look_at_workers(self) -> None:
+        """Asks the scheduler which workers there are; not for every item, because each answer is waited for."""
+        age = time.monotonic() - self._time_of_look
+        if age < SECONDS_BETWEEN_LOOKS and not self._failures:
+            return
+        self._threads = self._client.nthreads()
+        self._time_of_look = time.monotonic()
+        self._workers_seen.update(self._threads)
 
     def _result(self, call: Call) -> Any:
         """Waits for the result of a call, which is given to other workers if one fails."""
@@ -149,6 +174,7 @@ class DaskEngine(contextlib.AbstractContextManager):
             try:
                 return call.future.result(timeout=SECONDS_BETWEEN_CHECKS)
             except TimeoutError:
+                check_alive(self._processes)
                 self._submit_again_if_all_left(call)
             except distributed.KilledWorker as error:
                 advice = "(out of memory?): give workers more memory, or one thread each"
@@ -179,34 +205,15 @@ class DaskEngine(contextlib.AbstractContextManager):
             self._ended[message["worker"]] = "ended unexpectedly"
 
 
-@contextlib.contextmanager
-def _client(settings: DaskSettings) -> Iterator[distributed.Client]:
-    """Connects to a scheduler, or starts one with workers on this machine."""
-    if not settings.dask_scheduler:
-        with (
-            dask.config.set(_OF_LOCAL_WORKERS),
-            distributed.LocalCluster(
-                n_workers=settings.num_workers or num_cores(),
-                threads_per_worker=1,
-                memory_limit=0,  # a worker needs about 200 MB
-                dashboard_address=":0",  # not 8787, which may be in use
-                silence_logs=logging.CRITICAL,
-            ) as cluster,
-            distributed.Client(cluster) as client,
-        ):
-            yield client
-        return
-    given = settings.dask_scheduler
+def _connected(scheduler: str) -> distributed.Client:
+    """A client of the scheduler at an address, or with a scheduler file."""
     try:
-        if "://" not in given and os.path.exists(given):
-            client = distributed.Client(scheduler_file=given)
-        else:
-            client = distributed.Client(given)
+        if "://" not in scheduler and os.path.exists(scheduler):
+            return distributed.Client(scheduler_file=scheduler)
+        return distributed.Client(scheduler)
     except (OSError, ValueError) as error:
         reason = first_line(error)
-        raise UserError(f"--dask_scheduler={given}: cannot be reached ({reason})") from None
-    with client:
-        yield client
+        raise UserError(f"--dask_scheduler={scheduler}: cannot be reached ({reason})") from None
 
 
 def _without_package(error: ModuleNotFoundError) -> UserError:
@@ -237,7 +244,12 @@ class SharedValue(distributed.WorkerPlugin):
         elif self._common_file and not files.exists(self._common_file):
             advice = "give absolute paths of folders that all machines share"
             self.error = f"does not see {self._common_file}: {advice}"
-        elif self._prepare:
+        else:
+            self.compile()
+
+    def compile(self) -> None:
+        """Makes what a process needs before its first item."""
+        if self._prepare:
             self._prepare(self.value)
 
 

@@ -14,8 +14,9 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
+import psutil
 import pytest
 
 from tests.data_prep.test_create_pretraining_data import contents
@@ -30,6 +31,7 @@ pytestmark = [
 ]
 PROGRAM = "-m data_prep.create_pretraining_data"
 MEGABYTES = 25
+MOST_SECONDS = 600  # of a program; on a quiet machine, each takes less than 30
 NUM_WORKERS = 3
 WORKER_MODULE = pathlib.Path(__file__).with_name("cluster_worker.py")
 
@@ -60,14 +62,14 @@ def flags_of(inputs: dict[str, str], folder: pathlib.Path, **more: str) -> list[
 def expected(inputs, tmp_path_factory) -> dict[str, bytes]:
     """The files of the local engine."""
     folder = tmp_path_factory.mktemp("local") / "records"
-    result = run_script(PROGRAM, *flags_of(inputs, folder))
+    result = run_script(PROGRAM, *flags_of(inputs, folder), timeout=MOST_SECONDS)
     assert result.returncode == 0, result.stderr
     return contents(folder)
 
 
 def prepare(inputs, folder: pathlib.Path, **more: str) -> str:
     """Runs the program to its end; returns what it prints to standard error."""
-    result = run_script(PROGRAM, *flags_of(inputs, folder, **more), timeout=600)
+    result = run_script(PROGRAM, *flags_of(inputs, folder, **more), timeout=MOST_SECONDS)
     assert result.returncode == 0, result.stderr
     return result.stderr
 
@@ -75,14 +77,16 @@ def prepare(inputs, folder: pathlib.Path, **more: str) -> str:
 # --- Processes.
 
 
-def start(*command: str, **environment: str) -> subprocess.Popen:
+def start(
+    *command: str, stderr: int = subprocess.DEVNULL, environment: Mapping[str, str] | None = None
+) -> subprocess.Popen:
     """Starts Python with the arguments."""
     return subprocess.Popen(
         [sys.executable, *command],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        env={**os.environ, "PYTHONPATH": str(ROOT), **(environment or {})},
         stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
+        stderr=stderr,
         text=True,
     )
 
@@ -90,8 +94,8 @@ def start(*command: str, **environment: str) -> subprocess.Popen:
 def end(process: subprocess.Popen) -> None:
     process.kill()
     process.wait()
-    assert process.stderr
-    process.stderr.close()
+    if process.stderr:
+        process.stderr.close()
 
 
 def free_port() -> int:
@@ -102,10 +106,12 @@ def free_port() -> int:
 
 def wait_until(condition: Callable[[], bool], process: subprocess.Popen) -> None:
     """Waits for a condition that holds while a process runs."""
-    deadline = time.monotonic() + 200
+    deadline = time.monotonic() + MOST_SECONDS
     while not condition() and time.monotonic() < deadline and process.poll() is None:
         time.sleep(0.01)
-    assert condition() and process.poll() is None, process.communicate()[1]
+    if not condition() or process.poll() is not None:
+        process.kill()
+        pytest.fail(f"the condition did not hold while the program ran: {process.communicate()[1]}")
 
 
 @dataclasses.dataclass
@@ -151,7 +157,7 @@ def dask_cluster(folder: pathlib.Path, *, full_disk: bool = False) -> Iterator[C
                 f"--preload={WORKER_MODULE}",
                 f"--worker-port={port}",
                 f"--local-directory={folder}",
-                **environment,
+                environment=environment,
             )
             processes.callback(end, worker)
             workers[f"tcp://127.0.0.1:{port}"] = worker
@@ -161,7 +167,8 @@ def dask_cluster(folder: pathlib.Path, *, full_disk: bool = False) -> Iterator[C
 @contextlib.contextmanager
 def started(inputs, folder: pathlib.Path, **more: str) -> Iterator[subprocess.Popen]:
     """The program as a process."""
-    program = start(*PROGRAM.split(), *flags_of(inputs, folder, **more))
+    flags = flags_of(inputs, folder, **more)
+    program = start(*PROGRAM.split(), *flags, stderr=subprocess.PIPE)
     try:
         yield program
     finally:
@@ -197,7 +204,7 @@ def test_two_killed_workers_lose_no_block(inputs, expected, tmp_path):
         for number, address in enumerate(killed):
             wait_until(lambda least=4 + 4 * number: num_blocks(folder) >= least, program)
             cluster.workers[address].send_signal(signal.SIGKILL)
-        messages = program.communicate(timeout=300)[1]
+        messages = program.communicate(timeout=MOST_SECONDS)[1]
         assert program.returncode == 0, messages
         computed = cluster.computed()
     assert contents(folder) == expected
@@ -265,6 +272,53 @@ def test_dask_starts_a_cluster_of_its_own(inputs, expected, tmp_path):
     assert contents(tmp_path / "records") == expected
 
 
+@contextlib.contextmanager
+def started_with_workers(
+    inputs, folder: pathlib.Path
+) -> Iterator[tuple[subprocess.Popen, list[psutil.Process]]]:
+    """The program with a cluster of its own that has stored some blocks, and its workers."""
+    with started(inputs, folder, runner="dask") as program:
+        wait_until(lambda: num_blocks(folder) >= 4, program)
+        workers = psutil.Process(program.pid).children()
+        assert len(workers) == int(inputs["num_workers"])
+        yield program, workers
+
+
+def test_a_killed_worker_of_this_machine_loses_no_block(inputs, expected, tmp_path):
+    folder = tmp_path / "records"
+    with started_with_workers(inputs, folder) as (program, workers):
+        workers[0].kill()
+        messages = program.communicate(timeout=MOST_SECONDS)[1]
+        assert program.returncode == 0, messages
+    assert contents(folder) == expected
+    assert "1 of 2 workers failed" in messages and "ended unexpectedly" in messages
+
+
+def test_when_all_workers_of_this_machine_are_killed_the_program_ends(inputs, expected, tmp_path):
+    folder = tmp_path / "records"
+    with started_with_workers(inputs, folder) as (program, workers):
+        for worker in workers:
+            worker.kill()
+        messages = program.communicate(timeout=MOST_SECONDS)[1]
+        assert program.returncode == 1, messages
+    last_line = messages.splitlines()[-1]
+    assert "every worker process ended (out of memory?)" in last_line
+    assert "Traceback" not in messages
+    messages = prepare(inputs, folder)
+    assert "resuming the run" in messages
+    assert contents(folder) == expected
+
+
+def test_the_workers_of_this_machine_end_with_a_program_that_is_killed(inputs, tmp_path):
+    with started_with_workers(inputs, tmp_path / "records") as (program, workers):
+        program.kill()
+        program.wait()
+        _, left = psutil.wait_procs(workers, timeout=60)
+    for worker in left:
+        worker.kill()
+    assert not left
+
+
 def test_a_scheduler_that_does_not_answer_is_one_line(inputs, tmp_path):
     address = f"tcp://127.0.0.1:{free_port()}"
     flags = flags_of(inputs, tmp_path / "records", runner="dask", dask_scheduler=address)
@@ -284,7 +338,8 @@ def test_sentences_split_on_a_cluster_are_those_of_this_machine(tmp_path):
     def split(name: str, *more: str) -> list[bytes]:
         outputs = [tmp_path / f"{name}.txt", tmp_path / f"{name}_eval.txt"]
         named = [f"--output_file={outputs[0]}", f"--eval_output_file={outputs[1]}"]
-        result = run_script("-m data_prep.split_sentences", *flags, *named, *more)
+        command = "-m data_prep.split_sentences"
+        result = run_script(command, *flags, *named, *more, timeout=MOST_SECONDS)
         assert result.returncode == 0, result.stderr
         return [path.read_bytes() for path in outputs]
 
