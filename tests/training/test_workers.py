@@ -74,7 +74,7 @@ def start_pair(folder, name) -> list[subprocess.Popen]:
 def finish(workers) -> tuple[list[int], list[str]]:
     """Waits for all, and leaves none running, which would take the time of all later tests."""
     try:
-        errors = [worker.communicate(timeout=300)[1] for worker in workers]
+        errors = [worker.communicate(timeout=600)[1] for worker in workers]
     finally:
         for worker in workers:
             worker.kill()
