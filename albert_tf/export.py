@@ -3,8 +3,8 @@
     albert-tf export runs/mrpc --output_dir=served/mrpc
     albert-tf export runs/mrpc --format=web --output_file=mrpc.html
 
-A SavedModel has the layout of TensorFlow Serving. docs/guides/serving.md describes the files and the requests,
-docs/guides/web_page.md the page.
+A SavedModel has the layout of TensorFlow Serving. docs/guides/export.md describes the files and their
+signatures, docs/guides/web_page.md the page.
 """
 
 import contextlib

@@ -50,8 +50,12 @@ def main(limits: LimitSettings, settings: ServeSettings) -> None:
     from albert_tf.serving.server import Routes
 
     print(f"loading {settings.model}", file=sys.stderr, flush=True)
-    predictor = dataclasses.replace(settings, model=version_of(path)).load_predictor()
-    routes = Routes(predictor, os.path.basename(os.path.abspath(path)), limits, source=path)
+    folder = version_of(path)
+    predictor = dataclasses.replace(settings, model=folder).load_predictor()
+    predictor.warm_up()  # so that the server is ready when it says so
+    name = os.path.basename(os.path.abspath(path))
+    version = "1" if folder == path else os.path.basename(folder)
+    routes = Routes(predictor, name, limits, source=path, version=version)
     server = web.server(routes.app, limits, host)
     print(f"http://{host}:{listening.getsockname()[1]}/", flush=True)
     server.run(sockets=[listening])

@@ -3,6 +3,7 @@
 import collections
 import contextlib
 import itertools
+import math
 import multiprocessing
 import os
 import signal
@@ -16,6 +17,8 @@ from typing import Any, TypeVar
 from albert_tf.core import memory_files
 from albert_tf.core.errors import UserError
 from albert_tf.core.settings import setting
+
+_GROUP = "/sys/fs/cgroup"  # in a container, the limits of its group are here
 
 Item = TypeVar("Item")
 
@@ -73,9 +76,34 @@ class Workers(contextlib.AbstractContextManager):
 
 def num_cores() -> int:
     """Number of cores that this process may use; a container or scheduler may allow fewer than the machine has."""
+    cores = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):  # not on macOS
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+        cores = len(os.sched_getaffinity(0))
+    return min(cores, _limit_of_container() or cores)
+
+
+def _limit_of_container() -> int:
+    """The limit of processor time that a container has, in whole cores, rounded up; 0 if there is none.
+
+    Linux stops all threads of a container for the rest of a period (0.1 seconds) once they have used its limit, so that
+    more threads than that make answers late. Source: the kernel's Documentation/admin-guide/cgroup-v2.rst, "cpu.max",
+    and Documentation/scheduler/sched-bwc.rst for version 1.
+    """
+    # Version 2: "200000 100000" is two cores, "max 100000" no limit. Version 1: two files, and -1 is no limit.
+    for names in (["cpu.max"], ["cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"]):
+        try:
+            words = " ".join(_text_of(f"{_GROUP}/{name}") for name in names)
+            quota, period = map(int, words.split())
+        except (OSError, ValueError):
+            continue
+        if quota > 0 and period > 0:
+            return math.ceil(quota / period)
+    return 0
+
+
+def _text_of(path: str) -> str:
+    with open(path) as file:
+        return file.read()
 
 
 def in_chunks(

@@ -64,6 +64,11 @@ LAYOUTS: tuple[Layout, ...] = (
 )
 
 _ADDRESSES = ("http://", "https://", "kaggle://")
+_OF_KERAS = (
+    ".keras",
+    ".h5",
+)  # how the names of files of Keras end, those of keras-hub's presets too
+_NOT_READ = "which is not read; give the folder or checkpoint that it was made from"
 
 
 def read_weights(path: files.AnyPath, num_hidden_layers: int | None = None) -> Weights:
@@ -115,6 +120,8 @@ def layout_of(path: str) -> Layout:
     for layout in LAYOUTS:
         if layout.recognizes(path):
             return layout
+    if path.endswith(_OF_KERAS) and files.exists(path):
+        raise UserError(f"{path}: a file of Keras, {_NOT_READ}")
     if not files.is_folder(path):
         expected = where_released(path) or "expected a folder, or the prefix of a checkpoint"
         raise UserError(f"{path}: no such model; {expected}")
@@ -129,7 +136,14 @@ def _what_is_wrong_with(folder: str) -> str:
 
     versions = [name for name in names if files.exists(os.path.join(folder, name, GRAPH))]
     if versions:
-        return f"has exports in subfolders; give one of them, such as {folder}/{versions[-1]}"
+        found = (
+            "has SavedModels in subfolders (exports of this project and ALBERTs of TF-Hub are read)"
+        )
+        return f"{found}; give one of them, such as {folder}/{versions[-1]}"
+
+    of_keras = [name for name in names if name.endswith(_OF_KERAS)]
+    if of_keras:
+        return f"has a file of Keras, {of_keras[0]}, {_NOT_READ}"
 
     known = f"{WEIGHTS}, {GRAPH}"
     num_checkpoints = sum(name.endswith(".index") for name in names)

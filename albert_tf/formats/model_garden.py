@@ -78,6 +78,9 @@ def read(path: str) -> Weights:
     """
     weights = read_without_arrays(path)
     arrays = read_arrays(weights.source, weights.config.num_attention_heads)
+    if _NAMES["word_embeddings/embeddings"] not in arrays:
+        reason = "is not an AlbertEncoder of the TF Model Garden: it has no word embeddings"
+        raise UserError(f"{weights.source}: {reason}")
     return dataclasses.replace(weights, arrays=arrays)
 
 
@@ -112,10 +115,6 @@ def read_arrays(prefix: str, num_heads: int | None = None) -> dict[str, np.ndarr
                 raise UserError(f"{prefix}: {reason}")
             name = _NAMES.get(their_name, key.removeprefix("bert/"))
             arrays[name] = as_matrix(name, array.astype(np.float32))
-
-    if _NAMES["word_embeddings/embeddings"] not in arrays:
-        reason = "is not an AlbertEncoder of the TF Model Garden: it has no word embeddings"
-        raise UserError(f"{prefix}: {reason}")
     return arrays
 
 

@@ -29,6 +29,10 @@ _SIZES = {
     "hidden_size": ("bert/pooler/dense/kernel", 0),
     "intermediate_size": (_BLOCK + "ffn_1/intermediate/dense/kernel", 1),
 }
+_NO_ALBERT = (
+    "is a SavedModel that is neither an export of this project nor an ALBERT of TF-Hub, so it cannot be read;"
+    " give the folder or checkpoint that it was made from (docs/reference/models.md)"
+)
 _RELEASED = ("embedding_size", "hidden_size", "intermediate_size")  # which tell the sizes apart
 
 
@@ -60,6 +64,8 @@ def read(path: str) -> Weights:
         variables = tf1.read_arrays(prefix)
         arrays = {name.removeprefix("module/"): array for name, array in variables.items()}
         do_lower_case = _do_lower_case(graph, path)
+    if "bert/embeddings/word_embeddings" not in arrays:
+        raise UserError(f"{path}: {_NO_ALBERT}")
     config = _config(path, arrays)
     vocabulary = only_vocabulary(os.path.join(path, ASSETS))
     return Weights(path, config, arrays, vocabulary=vocabulary, do_lower_case=do_lower_case)
@@ -81,7 +87,7 @@ def _config(folder: str, arrays: Mapping[str, np.ndarray]) -> AlbertConfig:
 
     missing = [name for name, _ in _SIZES.values() if name not in arrays]
     if missing:
-        raise UserError(f"{folder}: is not an ALBERT: it has no variable {missing[0]}")
+        raise UserError(f"{folder}: {_NO_ALBERT}; it has no variable {missing[0]}")
     seen = {field: arrays[name].shape[axis] for field, (name, axis) in _SIZES.items()}
     for size in MODEL_SIZES.values():
         if all(size[name] == seen[name] for name in _RELEASED):

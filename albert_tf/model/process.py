@@ -20,5 +20,5 @@ def check_process() -> None:
         advice = 'fork first and load then, use multiprocessing\'s "spawn", or an ONNX export'
         reason = "was forked after TensorFlow had been used, which would wait for ever here"
         raise UserError(
-            f"this process {reason}: {advice} (docs/guides/serving.md#several-processes)"
+            f"this process {reason}: {advice} (docs/guides/containers.md#several-processes)"
         )

@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.util
+import os
 import threading
 import warnings
 from collections.abc import Callable, Mapping
@@ -29,7 +30,7 @@ class GraphEngine(Protocol):
     def compile(self, content: str | bytes, threads: int) -> Run:
         """A graph, of which the file or the content is given, ready to be computed, also by several threads at once.
 
-        With 1 thread, each call is computed on one core; with 0, on all.
+        With 1 thread, each call is computed on one core; with 0, on all that this process may use.
 
         Raises:
           UserError: the package is missing, or it cannot read the graph.
@@ -56,6 +57,9 @@ class OnnxRuntime:
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
         options.intra_op_num_threads = threads
+        # By itself, ONNX Runtime has a thread for every core of the machine, also in a container with a limit.
+        if threads == 0 and num_cores() < (os.cpu_count() or 1):
+            options.intra_op_num_threads = num_cores()
         try:
             session = onnxruntime.InferenceSession(
                 content, options, providers=["CPUExecutionProvider"]

@@ -44,11 +44,20 @@ class Routes:
     Args:
       name: the model's name in addresses.
       source: the model's folder, if its model card is to be read.
+      version: the number of the model's version in addresses.
     """
 
-    def __init__(self, predictor: Predictor, name: str, limits: LimitSettings, source: str = ""):
+    def __init__(
+        self,
+        predictor: Predictor,
+        name: str,
+        limits: LimitSettings,
+        source: str = "",
+        version: str = "1",
+    ):
         self._predictor = predictor
         self._name = name
+        self._version = version
         self._source = source
         self._limits = limits
 
@@ -79,8 +88,14 @@ class Routes:
     def _routes(self) -> list[Route]:
         name = self._name
         openai = self._openai
-        state = {"name": name, "ready": True, "model_version_status": [{"state": "AVAILABLE"}]}
-        tensors = {"name": name, **metadata(self._predictor)}
+        version = self._version
+        in_serving = (
+            f"/v1/models/{name}/versions/{version}"  # where TensorFlow Serving has a version
+        )
+        no_error = {"error_code": "OK", "error_message": ""}
+        status = {"version": version, "state": "AVAILABLE", "status": no_error}
+        state = {"name": name, "ready": True, "model_version_status": [status]}
+        tensors = {"name": name, **metadata(self._predictor, version)}
 
         def ready(_request: Request) -> Response:
             return JSONResponse(state)
@@ -94,6 +109,10 @@ class Routes:
         def tensors_of_model(_request: Request) -> Response:
             return JSONResponse(tensors)
 
+        def no_metadata(_request: Request) -> Response:
+            reason = "answers have another form than TensorFlow Serving's, and so no metadata of it"
+            raise ApiError(404, f"{reason}; /v2/models/{name} names the tensors of a request")
+
         def metrics(_request: Request) -> Response:
             return PlainTextResponse(prometheus.generate_latest(self._metrics))
 
@@ -101,12 +120,16 @@ class Routes:
             Route("/", self._page),
             Route("/v1/models", models),
             Route(f"/v1/models/{name}", model),
+            Route(in_serving, model),
+            Route(f"/v1/models/{name}/metadata", no_metadata),
+            Route(f"{in_serving}/metadata", no_metadata),
             Route(f"/v2/models/{name}", tensors_of_model),
             Route("/metrics", metrics),
             Route(f"/v2/models/{name}/ready", ready),
             Route("/v2/health/ready", ready),
             Route("/v2/health/live", ready),
             self._post_route(f"/v1/models/{name}:predict", self._predict),
+            self._post_route(f"{in_serving}:predict", self._predict),
             self._post_route(f"/v2/models/{name}/infer", self._infer),
             self._post_route("/v1/embeddings", openai.embeddings),
             self._post_route("/v1/rerank", openai.rerank),
@@ -162,7 +185,7 @@ class Routes:
             status = 500
             message = type(error).__name__
         if message == "Not Found":
-            message = f"Not Found; the model here is {self._name}"
+            message = f"Not Found; the model here is {self._name}, version {self._version}"
 
         self._errors.labels(status).inc()
         return error_response(request.url.path, status, message, error)
@@ -184,6 +207,10 @@ class Routes:
 
     async def _predict(self, body: dict[str, Any]) -> dict[str, Any]:
         # Clients of TensorFlow Serving may send the name of a signature, too.
+        if "inputs" in body:
+            raise UserError(
+                'expected "instances", a list of items; "inputs" with columns are not read'
+            )
         if body.keys() - {"signature_name"} != {"instances"}:
             raise UserError(f'expected "instances", a list; got {shortened(list(body))}')
         return {"predictions": await self._answers(body["instances"])}
@@ -234,7 +261,7 @@ async def _unless_client_leaves(request: Request, answer: Coroutine) -> Any:
 # --- The open inference protocol of KServe and Triton ---
 
 
-def metadata(predictor: Predictor) -> dict[str, Any]:
+def metadata(predictor: Predictor, version: str) -> dict[str, Any]:
     """What clients of the open inference protocol ask first: the tensors of a request.
 
     Example: the prompts "passage", "option A" and "option B" -> `passage` [-1] and `options` [-1, 2].
@@ -249,7 +276,7 @@ def metadata(predictor: Predictor) -> dict[str, Any]:
             shapes[prompt] = [-1]
 
     inputs = [{"name": name, "datatype": "BYTES", "shape": shape} for name, shape in shapes.items()]
-    return {"versions": ["1"], "platform": "albert_tf", "inputs": inputs, "outputs": []}
+    return {"versions": [version], "platform": "albert_tf", "inputs": inputs, "outputs": []}
 
 
 def rows_of(tensors: Any) -> list[dict[str, Any]]:

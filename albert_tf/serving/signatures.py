@@ -1,7 +1,7 @@
 """Signatures of exported models: named functions of plain tensors with a batch dimension, for each class of model.
 
 Texts are strings; `tokens`, `mlm`, `sop` and `tokenization_info` are those of the original's hub modules
-(export_to_tfhub.py). docs/guides/serving.md lists all of them. Shape legend: `model/encoder.py`.
+(export_to_tfhub.py). docs/guides/export.md lists all of them. Shape legend: `model/encoder.py`.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -198,15 +198,19 @@ def _embed(model: heads.AlbertForEmbedding, text: GraphText) -> Signatures:
     def embed(texts):
         return model(text.pairs(texts, tf.zeros_like(texts)))
 
-    return {DEFAULT: embed, "embed": embed}
+    @_signature(*_ints(*TOKENS))
+    def embed_tokens(input_ids, input_mask, segment_ids):
+        ids = (input_ids, input_mask, segment_ids)
+        return model(dict(zip(TOKENS, ids, strict=True)))
+
+    return {DEFAULT: embed, "embed": embed, "embed_tokens": embed_tokens}
 
 
 def _classify(model: heads.AlbertForSequenceClassification, text: GraphText) -> Signatures:
     labels = model.config.labels
 
-    @_signature(*_strings("text_a", "text_b"))
-    def classify_pairs(text_a, text_b):
-        logits = model(text.pairs(text_a, text_b))["logits"]
+    def answers(features: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        logits = model(features)["logits"]
         if model.config.is_multi_label:
             probabilities = tf.sigmoid(logits)
             names = tf.where(probabilities >= multi_label.THRESHOLD, tf.constant(labels), "")
@@ -220,8 +224,17 @@ def _classify(model: heads.AlbertForSequenceClassification, text: GraphText) -> 
             "label": tf.gather(tf.constant(labels), tf.argmax(logits, axis=-1)),
         }
 
+    @_signature(*_strings("text_a", "text_b"))
+    def classify_pairs(text_a, text_b):
+        return answers(text.pairs(text_a, text_b))
+
     @_signature(*_strings("texts"))
     def classify(texts):
         return classify_pairs(texts, tf.zeros_like(texts))
 
-    return {DEFAULT: classify_pairs, "classify": classify}
+    @_signature(*_ints(*TOKENS))
+    def classify_tokens(input_ids, input_mask, segment_ids):
+        ids = (input_ids, input_mask, segment_ids)
+        return answers(dict(zip(TOKENS, ids, strict=True)))
+
+    return {DEFAULT: classify_pairs, "classify": classify, "classify_tokens": classify_tokens}

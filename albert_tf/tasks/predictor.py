@@ -5,6 +5,7 @@ JSON can contain. The same functions as in training make the features, so the an
 """
 
 import abc
+import contextlib
 import dataclasses
 import functools
 import math
@@ -78,6 +79,9 @@ class Predictor(abc.ABC):
     line_format: str = "text"  # whether a line is usually a text or a JSON object, "text" or "json"
     default_settings: Mapping[str, Any] = {}  # for folders without `task_settings`, as of others
     sequence_names: tuple[str, ...] = ("input_ids", "segment_ids")  # read besides `input_mask`
+    shortest_length: int = (
+        1  # the model needs at least as many positions; shorter sequences are padded
+    )
     loaded_from: Callable[[], "Predictor"] | None = (
         None  # loads it again; None: made from a model in memory
     )
@@ -183,6 +187,15 @@ class Predictor(abc.ABC):
         for group in _bounded_groups(examples, list(map(self.num_windowed_characters, examples))):
             answers += self.answers(group)
         return answers
+
+    def warm_up(self) -> None:
+        """Computes the answer to an empty item, so that the engine is ready for the next; no report counts it."""
+        report = self.report
+        self.report = TextReport()
+        # The task of a user may refuse the item.
+        with contextlib.suppress(UserError):
+            self.answered([self.check(self.empty)])
+        self.report = report
 
     def num_windowed_characters(self, example: Any) -> int:
         """The length of an example's text that is read in windows, however long it is; 0 if texts are cut."""
@@ -299,7 +312,12 @@ class Predictor(abc.ABC):
         self.report.count_table(table, self.tokenizer)
         limits = self.batch_size, self.compute.tokens_of_batch, self.compute.tokens_of_call
         batches = [*batches_by_length(table.lengths, *limits)]
-        features = [functools.partial(table.batch, *one, self.sequence_names) for one in batches]
+        features = [
+            functools.partial(
+                table.batch, chosen, max(length, self.shortest_length), self.sequence_names
+            )
+            for chosen, length in batches
+        ]
         parts = [*self.compute.every(features)]
         restored = np.argsort(np.concatenate([examples for examples, _ in batches]), kind="stable")
         return {name: _stacked([part[name] for part in parts])[restored] for name in parts[0]}

@@ -6,7 +6,8 @@ import time
 import psutil
 import pytest
 
-from tests.helpers import run_script
+from albert_tf.core import workers
+from tests.helpers import run_script, write_files
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Linux alone forks processes")
 
@@ -65,6 +66,27 @@ def test_workers_end_with_the_process_that_started_them(how):
             break
         time.sleep(0.1)
     assert not pids
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        ({"cpu.max": "200000 100000"}, 2),
+        ({"cpu.max": "150000 100000"}, 2),  # one and a half
+        ({"cpu.max": "50000 100000"}, 1),
+        ({"cpu.max": "max 100000"}, 8),
+        ({"cpu.max": "1600000 100000"}, 8),  # more than the machine has
+        ({"cpu/cpu.cfs_quota_us": "300000", "cpu/cpu.cfs_period_us": "100000"}, 3),
+        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, 8),
+        ({"cpu.max": "not a limit"}, 8),
+        ({}, 8),
+    ],
+)
+def test_the_limit_of_a_container_bounds_the_cores(limits, expected, tmp_path, monkeypatch):
+    write_files(tmp_path, limits)
+    monkeypatch.setattr(workers, "_GROUP", str(tmp_path))
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(8)))
+    assert workers.num_cores() == expected
 
 
 def is_running(pid):

@@ -48,6 +48,17 @@ def test_a_path_has_the_layout_of_its_files(files, path, expected, tmp_path):
         ({"a.index": "", "b.index": ""}, "", r"one checkpoint \(\*.index\), found 2 checkpoints"),
         ({"tf_model.h5": ""}, "", "tf_model.h5 is not read; convert it"),
         ({"1/saved_model.pb": "", "2/saved_model.pb": ""}, "", "give one of them, such as .*/2$"),
+        (
+            {"1/saved_model.pb": ""},
+            "",
+            r"\(exports of this project and ALBERTs of TF-Hub are read\)",
+        ),
+        (
+            {"config.json": "{}", "model.weights.h5": ""},
+            "",
+            "a file of Keras, model.weights.h5, which",
+        ),
+        ({"mine.keras": ""}, "mine.keras", "a file of Keras, which is not read; give the folder"),
         ({"model.onnx": ""}, "model.onnx", "no weights to read; .* the model that was exported"),
         ({"model.tflite": ""}, "model.tflite", "only LiteRT and TensorFlow read a TFLite file"),
     ],

@@ -412,14 +412,17 @@ OTHER_VALUES = {
 
 
 def table_of_documentation() -> dict[str, list[set[str]]]:
-    """File -> the keys that are followed, checked, and without effect, by docs/reference/models.md."""
-    text = (others.RECORDED.parents[2] / "docs" / "reference" / "models.md").read_text()
-    rows = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("| `")]
-    return {
-        row[0].strip(" `"): [set(re.findall(r"`(\w+)`", cell)) for cell in row[1:]]
-        for row in rows
-        if len(row) == 4 and ".json`" in row[0]
-    }
+    """File -> the keys that are followed, checked, and without effect, by docs/reference/settings_of_others.md."""
+    page = others.RECORDED.parents[2] / "docs" / "reference" / "settings_of_others.md"
+    table = {}
+    for section in page.read_text().split("\n### `")[1:]:
+        name, _, text = section.partition("`")
+        keys: dict[str, set[str]] = {"Followed": set(), "Checked": set(), "No effect": set()}
+        for bullet in text.split("\n- **")[1:]:
+            title, _, names = bullet.partition(":**")  # "Followed, sizes"
+            keys[title.partition(",")[0]] |= set(re.findall(r"`(\w+)`", names))
+        table[name] = list(keys.values())
+    return table
 
 
 TABLE = table_of_documentation()

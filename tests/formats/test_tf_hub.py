@@ -135,3 +135,15 @@ def test_an_export_of_ours_comes_back(tmp_path, has_heads):
     for name, variable in source.named_variables().items():
         if name in report.loaded:
             np.testing.assert_array_equal(weights.arrays[name], variable, err_msg=name)
+
+
+@pytest.mark.parametrize("name", ["dense/kernel", "bert/embeddings/word_embeddings"])
+def test_a_saved_model_of_another_program_is_one_line_that_says_what_to_give(tmp_path, name):
+    module = tf.Module()
+    module.weight = tf.Variable(np.ones([4, 3], np.float32), name=name)
+    tf.saved_model.save(module, str(tmp_path / "1"))
+    with pytest.raises(
+        UserError, match="/1: is a SavedModel that is neither .* made from"
+    ) as error:
+        load_pretrained(tmp_path / "1")
+    assert "\n" not in str(error.value)

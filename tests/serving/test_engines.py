@@ -7,13 +7,13 @@ import pytest
 from albert_tf import UserError, load_predictor, save_pretrained
 from albert_tf.formats.weights import head_shapes
 from albert_tf.model import heads
-from albert_tf.serving import onnx_model
+from albert_tf.serving import graph_engines, onnx_model
 from albert_tf.tasks.compiled import Compiled
 from tests.helpers import TINY, program_here
 from tests.serving.conftest import CLASSES, CONFIG, LABELS, items_of
 from tests.serving.test_onnx_model import assert_close, run_command
 
-pytest.importorskip("onnxruntime")
+onnxruntime = pytest.importorskip("onnxruntime")
 
 
 @pytest.mark.parametrize("engine", ["onnxruntime", "openvino"])
@@ -24,6 +24,15 @@ def test_all_engines_give_the_same_answers(kind, engine, sources):
     for name in (engine, "tensorflow"):
         predictor = load_predictor(sources(kind), engine=name)
         answers.append(predictor.answered([predictor.check(item) for item in items_of(kind)]))
+    assert_close(*answers)
+
+
+def test_a_question_with_fewer_tokens_than_candidates_is_answered_by_all_engines(sources):
+    items = [{"question": "", "context": ""}, {"question": "a", "context": ""}]
+    answers = []
+    for engine in ("onnxruntime", "tensorflow"):
+        answers.append(load_predictor(sources("span_or_none"), engine=engine).predict(items))
+        assert [answer["answer"] for answer in answers[-1]] == ["", ""]
     assert_close(*answers)
 
 
@@ -103,3 +112,21 @@ def test_an_export_is_not_computed_by_tensorflow(sources, tmp_path):
 def test_a_model_in_onnx_runtime_has_as_many_parameters_as_in_keras(kind, sources):
     ours = load_predictor(sources(kind), engine="onnxruntime").model.count_params()
     assert ours == load_predictor(sources(kind), engine="tensorflow").model.count_params()
+
+
+@pytest.mark.parametrize(("cores", "expected"), [(3, 3), (8, 0)])
+def test_onnx_runtime_has_no_more_threads_than_the_process_may_use(
+    cores, expected, sources, monkeypatch
+):
+    started = []
+    session_of = onnxruntime.InferenceSession
+
+    def session(content, options, **others):
+        started.append(options.intra_op_num_threads)
+        return session_of(content, options, **others)
+
+    monkeypatch.setattr(onnxruntime, "InferenceSession", session)
+    monkeypatch.setattr(graph_engines, "num_cores", lambda: cores)
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    load_predictor(sources("embedder"), engine="onnxruntime").predict(["the cat"])
+    assert started == [expected]  # 0: its own choice

@@ -66,6 +66,22 @@ def test_a_text_alone_is_classified_as_a_pair_without_a_second(served):
     assert_close(alone["logits"], answered(signatures["serving_default"], pairs)["logits"])
 
 
+@pytest.mark.parametrize(
+    ("kind", "signature", "output"),
+    [
+        ("pairs", "classify_tokens", "logits"),
+        ("labels", "classify_tokens", "logits"),
+        ("embedder", "embed_tokens", "embedding"),
+    ],
+)
+def test_callers_that_tokenize_get_the_outputs_of_the_head(
+    kind, signature, output, served, sources
+):
+    model = load_pretrained(sources(kind))
+    features = features_for(model, 3, 9)
+    assert_close(served(kind).signatures[signature](**features)[output], model(features)[output])
+
+
 def test_texts_of_a_pretrained_model(served, sources):
     signatures = served("pretrained").signatures
     predictor = load_predictor(sources("pretrained"))

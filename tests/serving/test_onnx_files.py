@@ -153,7 +153,7 @@ def test_the_example_of_the_guide_gives_the_answer_of_the_model(kind, tmp_path, 
     )
     export_model(str(tmp_path / "model"), str(tmp_path / "onnx"), format="onnx")
     monkeypatch.chdir(tmp_path)
-    guide = (ROOT / "docs" / "guides" / "serving.md").read_text().partition("\n## ONNX\n")[2]
+    guide = (ROOT / "docs" / "guides" / "export.md").read_text().partition("\n## ONNX\n")[2]
     example = guide.partition("```python\n")[2].partition("```")[0]
     found: dict = {}
     exec(example, found)

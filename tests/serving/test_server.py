@@ -4,7 +4,9 @@ import asyncio
 import base64
 import concurrent.futures
 import contextlib
+import dataclasses
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -14,6 +16,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -23,6 +26,7 @@ from albert_tf import UserError, load_predictor, serve
 from albert_tf.serving import web
 from albert_tf.serving.server import Routes
 from albert_tf.serving.settings import LimitSettings
+from albert_tf.tasks.classification.predictor import ClassificationPredictor
 from albert_tf.tasks.text_report import TextReport
 from tests.helpers import ROOT
 from tests.serving.conftest import LENGTH, items_of, random_texts
@@ -35,6 +39,13 @@ def serving(predictor, **limits):
     """The address of a server."""
     settings = LimitSettings(**limits)
     server = web.server(Routes(predictor, "tiny", settings).app, settings)
+    with running_server(server) as url:
+        yield url
+
+
+@contextlib.contextmanager
+def running_server(server):
+    """The address of a server that is made already."""
     server.config.port = 0
     thread = threading.Thread(target=server.run)
     thread.start()
@@ -241,6 +252,7 @@ def test_the_page_has_the_model_and_asks_nobody_else(send):
         ("/v1/models/tiny:predict", b"{", 400, "not usable as JSON"),
         ("/v1/models/tiny:predict", b"[" * 50_000, 400, "not usable as JSON"),
         ("/v1/models/tiny:predict", {"text": "a"}, 400, 'expected "instances"'),
+        ("/v1/models/tiny:predict", {"inputs": ["a"]}, 400, "not read"),
         ("/v1/models/tiny:predict", {"instances": []}, 400, "expected a list of 1 to 2,048"),
         (
             "/v1/models/tiny:predict",
@@ -282,6 +294,8 @@ def test_wrong_requests_get_one_line(send, path, content, status, message):
         ("/v1/embeddings", {"input": "a", "model": "x"}, 404, "model here is tiny", ..., ...),
         ("/v1/embeddings", None, 405, "Method Not Allowed", None, None),
         ("/v1/models/other", None, 404, "Not Found; the model here is tiny", None, None),
+        ("/v1/models/tiny/metadata", None, 404, "names the tensors of a request", None, None),
+        ("/v1/models/tiny/versions/1/metadata", None, 404, "names the tensors", None, None),
         ("/v1/chat/completions", {}, 404, "Not Found; the model here is tiny", None, None),
         ("/v1/rerank", {"documents": ["a"]}, 400, "query must be a text", "query", None),
         ("/rerank", {"query": "a"}, 400, "documents: expected", "documents", None),
@@ -307,7 +321,23 @@ def test_the_list_of_models_is_openais_beside_that_of_tensorflow_serving(send):
     assert type(model["created"]) is int and model["owned_by"]
     _, state = send("/v1/models/tiny")
     assert state.items() >= model.items()
-    assert state["model_version_status"] == [{"state": "AVAILABLE"}]
+    (status,) = state["model_version_status"]
+    assert (status["version"], status["state"]) == ("1", "AVAILABLE")
+    assert status["status"] == {"error_code": "OK", "error_message": ""}
+
+
+def test_the_version_that_is_served_has_the_addresses_of_tensorflow_serving(predictor):
+    settings = LimitSettings()
+    server = web.server(Routes(predictor, "tiny", settings, version="7").app, settings)
+    with running_server(server) as url:
+        body = {"instances": ["the cat"]}
+        answer = ask(f"{url}/v1/models/tiny/versions/7:predict", body)
+        assert answer == ask(f"{url}/v1/models/tiny:predict", body) and answer[0] == 200
+        _, state = ask(f"{url}/v1/models/tiny/versions/7")
+        assert state["model_version_status"][0]["version"] == "7"
+        assert ask(f"{url}/v2/models/tiny")[1]["versions"] == ["7"]
+        status, answer = ask(f"{url}/v1/models/tiny/versions/1:predict", body)
+        assert status == 404 and "the model here is tiny, version 7" in answer["error"]
 
 
 def test_usage_counts_the_tokens_that_the_model_reads(send, predictor):
@@ -609,6 +639,35 @@ def test_the_command_serves_the_newest_version_until_it_is_ended(exported):
         assert process.wait(timeout=30) == 128 + signal.SIGTERM
 
 
+@pytest.mark.parametrize("kind", ["pretrained", "pairs", "tags", "choices", "span_or_none"])
+def test_a_warm_up_computes_an_answer_that_no_report_counts(kind, sources, monkeypatch):
+    predictor = load_predictor(sources(kind))
+    computed = []
+    outputs = predictor.outputs
+    monkeypatch.setattr(
+        predictor, "outputs", lambda table: computed.append(outputs(table)) or computed[-1]
+    )
+    predictor.warm_up()
+    assert len(computed) == 1
+    assert predictor.remarks() == [] and predictor.report.tokens.tokens == 0
+
+
+def test_the_server_starts_after_the_model_has_computed_an_answer(sources, monkeypatch):
+    steps = []
+    monkeypatch.setattr(ClassificationPredictor, "warm_up", lambda self: steps.append("warm"))
+
+    def server(app, limits, host):
+        def run(sockets):
+            steps.append("run")
+            sockets[0].close()
+
+        return SimpleNamespace(run=run)
+
+    monkeypatch.setattr(web, "server", server)
+    serve.main(LimitSettings(), serve.ServeSettings(model=sources("pairs"), port=0))
+    assert steps == ["warm", "run"]
+
+
 def test_only_folders_of_ascii_digits_are_versions(tmp_path):
     versions = tmp_path / "export"
     for name in ("9", "10", "\u00b2", "\u0663", "1a"):
@@ -633,3 +692,17 @@ def test_a_port_that_is_taken_is_one_line():
     with running(Echo()) as send, pytest.raises(UserError, match="--port=.*: Address already in"):
         port = int(send.__closure__[0].cell_contents.rsplit(":", 1)[1])
         serve.main(LimitSettings(), serve.ServeSettings(model="none", port=port))
+
+
+def test_the_manifest_for_kubernetes_has_probes_and_flags_of_the_server(send):
+    page = (ROOT / "docs" / "guides" / "containers.md").read_text()
+    manifest = page.partition("```yaml\n")[2].partition("```")[0]
+    paths = re.findall(r"path: (/[\w/]+)", manifest)
+    assert len(paths) == 3
+    assert {send(path)[0] for path in paths} == {200}
+    flags = dict(re.findall(r"--(\w+)=([^\s,\"\]]+)", manifest))
+    assert flags.keys() == {"host", "allowed_hosts"}
+    fields = {
+        field.name for kind in serve.program.settings_classes for field in dataclasses.fields(kind)
+    }
+    assert flags.keys() <= fields

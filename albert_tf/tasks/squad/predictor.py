@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from albert_tf.core.errors import UserError, first_line
 from albert_tf.core.probabilities import sigmoid
 from albert_tf.data.feature_table import FeatureTable
+from albert_tf.model.numbers import NUM_ENDS, NUM_STARTS
 from albert_tf.tasks.predictor import Answer, Predictor, defaults_of
 from albert_tf.tasks.squad import answers as squad_answers
 from albert_tf.tasks.squad.questions import SquadQuestion, entries_of
@@ -84,3 +85,4 @@ class SpanOrNonePredictor(SpanPredictor):
 
     default_settings = {**SpanPredictor.default_settings, "null_threshold": 0.0}
     sequence_names = (*SpanPredictor.sequence_names, "p_mask")
+    shortest_length = max(NUM_STARTS, NUM_ENDS)  # the candidates are different positions
