@@ -4,7 +4,8 @@ docs/pictures/sharing.png: BERT beside ALBERT and a folded model; pipeline.png: 
 """
 
 import pathlib
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import matplotlib
 import matplotlib.pyplot as plt
@@ -47,6 +48,13 @@ def num_parameters(config: AlbertConfig) -> int:
 
 def draw_sharing() -> None:
     """Three stacks of twelve layers, a color for each set of weights, on tables as wide as E."""
+    # No color stands for weights of two models; dark ones, because white text is on them.
+    viridis = matplotlib.colormaps["viridis"]
+    colors = {
+        "BERT-base": [viridis(0.7 * layer / 11) for layer in range(12)],
+        "ALBERT-base": COLORS[:1],
+        "folded: three groups": COLORS[1:4],
+    }
     models = {
         "BERT-base": AlbertConfig(**_BASE, embedding_size=768, share_parameters="none"),
         "ALBERT-base": AlbertConfig(**_BASE, embedding_size=128),
@@ -54,25 +62,23 @@ def draw_sharing() -> None:
     }
     figure, panels = plt.subplots(1, len(models), figsize=(9.6, 4.4), layout="constrained")
     for axes, (name, config) in zip(panels, models.items(), strict=True):
-        _draw_stack(axes, config)
+        _draw_stack(axes, config, colors[name])
         megabytes = 4 * num_parameters(config) / 1e6
         number = f"{num_parameters(config) / 1e6:.1f} million parameters, {megabytes:.0f} MB"
         axes.set_title(f"{name}\n{number}", fontsize=9)
     save(figure, PICTURES / "sharing.png")
 
 
-def _draw_stack(axes: Axes, config: AlbertConfig) -> None:
+def _draw_stack(axes: Axes, config: AlbertConfig, colors: Sequence[Any]) -> None:
     groups = [config.attention_group_of_layer(layer) for layer in range(config.num_hidden_layers)]
-    colors = matplotlib.colormaps["viridis"]
-    num_groups = max(groups) + 1
     for layer, group in enumerate(groups):
-        color = COLORS[group] if num_groups <= len(COLORS) else colors(group / num_groups)
-        axes.barh(layer + 1.6, 1.0, height=0.8, color=color)
+        axes.barh(layer + 1.6, 1.0, height=0.8, color=colors[group])
         text = f"layer {layer + 1}: weights {group + 1}"
         axes.text(0, layer + 1.6, text, color="white", ha="center", va="center", fontsize=7)
     width = config.embedding_size / config.hidden_size
     axes.barh(0, width, height=1.0, color="#999999")
-    text = f"word table, E = {config.embedding_size}"
+    table = config.vocab_size * config.embedding_size / 1e6
+    text = f"word table, E = {config.embedding_size}: {table:.1f} million parameters"
     axes.text(0, -0.75, text, ha="center", va="center", fontsize=8)
     for bar in axes.patches:
         bar.set_x(-bar.get_width() / 2)
@@ -93,7 +99,8 @@ class _Box(NamedTuple):
 class _Arrow(NamedTuple):
     start: str
     end: str
-    command: str
+    label: str
+    is_command: bool = True
 
 
 _BOXES = {
@@ -110,10 +117,11 @@ _BOXES = {
 _ARROWS = (
     _Arrow("bert", "small", "fold"),
     _Arrow("small", "pretrained", "distill"),
+    _Arrow("bert", "pretrained", "as it is", is_command=False),
     _Arrow("text", "records", "data ..."),
     _Arrow("records", "pretrained", "pretrain"),
     _Arrow("pretrained", "tuned", "classify, tag,\nsquad, race, embed"),
-    _Arrow("table", "tuned", ""),
+    _Arrow("table", "tuned", "", is_command=False),
     _Arrow("tuned", "answers", "predict, search,\nserve, score"),
     _Arrow("tuned", "files", "export"),
 )
@@ -132,11 +140,18 @@ def draw_pipeline() -> None:
         ends = {"xy": (end.column, end.row), "xytext": (start.column, start.row)}
         shape = {"arrowstyle": "-|>", "color": "#444444", "shrinkA": 36, "shrinkB": 36}
         axes.annotate("", **ends, arrowprops=shape)
-        middle = ((start.column + end.column) / 2, (start.row + end.row) / 2 + 0.17)
-        options = {"color": COLORS[0], "family": "monospace", "ha": "center", "va": "bottom"}
-        axes.text(*middle, arrow.command, fontsize=7, **options)
+        # Commands stand above the middle of their arrow, other words below it.
+        shift = 0.17 if arrow.is_command else -0.12
+        middle = ((start.column + end.column) / 2, (start.row + end.row) / 2 + shift)
+        family = "monospace" if arrow.is_command else "sans-serif"
+        color = COLORS[0] if arrow.is_command else "#444444"
+        edge = "bottom" if arrow.is_command else "top"
+        options = {"color": color, "family": family, "ha": "center", "va": edge}
+        axes.text(*middle, arrow.label, fontsize=7, **options)
     axes.set(xlim=(-0.6, 6.3), ylim=(-0.5, 2.5))
-    axes.set_title("albert-tf: arrows are its commands, and orange is what you bring", fontsize=10)
+    axes.set_title(
+        "albert-tf: blue labels are its commands, and orange is what you bring", fontsize=10
+    )
     axes.axis("off")
     save(figure, PICTURES / "pipeline.png")
 

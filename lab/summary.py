@@ -24,6 +24,8 @@ PICTURE = "docs/pictures/size_and_score.png"
 PICTURE_OF_SPEED = "docs/pictures/texts_per_second.png"
 
 _RESULTS = "docs/results"
+_SPEED = "texts_per_processor_second"
+_SPEEDS = ("none", "int8")  # the forms of fold_depths.json
 _SQUAD = "SQuAD"
 _FOLDED = "albert-minilm-l6"
 _LONG = "albert-minilm-l6-long"
@@ -44,6 +46,8 @@ _MADE = {
     "data/fine_tuning.json": "Xeon, EPYC, H100, H200, 2026-11-26 to 2026-11-28",
     "data/folded_fine_tuning.json": "Xeon, 2026-11-26",
     "data/small_forms.json": "Xeon, 2026-11-28",
+    "data/fold_depths.json": "Xeon without AMX, 2026-11-28",
+    "data/engines.json": "Xeon without AMX, 2026-11-28",
     "data/texts_per_second.json": "Xeon with AMX, 2026-11-26",
     "data/first_answer.json": "Xeon, 2026-11-28",
     "data/few_labels.json": "Xeon, 2026-11-28",
@@ -123,31 +127,47 @@ def forms(model: str) -> dict[str, dict[str, float]]:
 
 
 def headline() -> list[str]:
-    """The number and the catch."""
+    """What is smaller, what is kept, and what is lost."""
+    return [*_wrapped(_smaller(), "  "), *_wrapped(_kept(), "  "), *_wrapped(_lost(), "  ")]
+
+
+def _smaller() -> str:
     folded, teacher = parameters()
+    float32, teacher_in_float32 = (forms(name)["float32"] for name in (_FOLDED, _TEACHER))
+    int8, teacher_in_int8 = (forms(name)["int8_rows"] for name in (_FOLDED, _TEACHER))
+    return (
+        f"- **Smaller:** `{_FOLDED}`, which is in this repository, has {folded / 1e6:.1f} million parameters. Its"
+        f" teacher {_TEACHER}, from which it was folded, has {teacher / 1e6:.1f} million. As an ONNX file it has"
+        f" {float32['megabytes']:.0f} MB instead of {teacher_in_float32['megabytes']:.0f} MB, and in 8-bit integers"
+        f" {int8['megabytes']:.0f} MB instead of {teacher_in_int8['megabytes']:.0f} MB."
+    )
+
+
+def _kept() -> str:
     sts_b = content("data/folded_forms.json")["spearman"]["TensorFlow"]["test"]
     sts_b_of_teacher = content("data/real_weights.json")["spearman"]["TensorFlow"]["test"]
-    training = content("data/fold_training.json")
-    seconds = statistics.mean(training[name]["seconds"] for name in ("published", "again"))
-    speed = texts_per_second()
     by_task = scores_by_task()
     others = [loss_of_folding(scores) for task, scores in by_task.items() if task != _SQUAD]
+    return (
+        f"- **Kept:** similarity of sentences. On the test set of STS-B, pairs of sentences whose similarity people"
+        f" judged, the rank correlation (Spearman's) with these judgments is {sts_b:.3f}, and that of the teacher"
+        f" {sts_b_of_teacher:.3f}, without training on its labels. Fine-tuned on {_in_words(len(others))} tasks, the"
+        f" model is at most {_at_most(max(others))} points below its teacher, of 100."
+    )
+
+
+def _lost() -> str:
+    by_task = scores_by_task()
     on_squad = loss_of_folding(by_task[_SQUAD])
     long_on_squad = loss_of_folding(by_task[_SQUAD], _LONG)
-    number = (
-        f"- **The number.** `{_FOLDED}`, which is in this repository, has {folded / 1e6:.1f} million parameters;"
-        f" its teacher {_TEACHER} has {teacher / 1e6:.1f} million. It keeps sentence similarity: Spearman's"
-        f" correlation on the test set of STS-B, without training on it, is {sts_b:.3f}, and that of the teacher"
-        f" {sts_b_of_teacher:.3f}. Its training took {seconds:.0f} seconds on one H100."
+    teacher, folded = (content("data/fold_depths.json")["sizes"][row]["none"] for row in (0, 1))
+    return (
+        f"- **Lost:** answers to questions. On SQuAD, it is {on_squad:.1f} points below its teacher;"
+        f" [{_LONG}](models/{_LONG}/README.md), which learned from longer texts, is {long_on_squad:.1f} below it."
+        " **It is not faster:** it has as many layers as its teacher, and computes"
+        f" {folded[_SPEED]:.0f} texts per second of processor time where the teacher computes {teacher[_SPEED]:.0f}"
+        " ([measurement](docs/results/fold.md#half-of-the-layers))."
     )
-    catch = (
-        "- **The catch.** Only the file shrinks. The model has as many layers as its teacher and the same speed,"
-        f" {speed['onnx-folded']:.0f} texts per second where the teacher has {speed['onnx-minilm']:.0f}. Fine-tuned,"
-        f" it is at most {_at_most(max(others))} points below its teacher on {_in_words(len(others))} tasks, and"
-        f" {on_squad:.1f} below it on SQuAD; [{_LONG}](models/{_LONG}/README.md), which learned from longer texts,"
-        f" is {long_on_squad:.1f} below it there."
-    )
-    return [*_wrapped(number, "  "), *_wrapped(catch, "  ")]
 
 
 def _wrapped(text: str, indent: str = "") -> list[str]:
@@ -207,25 +227,59 @@ def beside_transformers() -> list[Comparison]:
 
 
 def table_beside_transformers() -> list[str]:
-    """The medians of both, the difference of the means with its interval, and the number of seeds."""
+    """The means of both, their difference with its interval, and the number of seeds."""
     rows = []
     for comparison in beside_transformers():
-        here = statistics.median(comparison.here)
-        there = statistics.median(comparison.there)
+        here = statistics.mean(comparison.here)
+        there = statistics.mean(comparison.there)
         seeds = len(comparison.here)
         rows.append((comparison.task, f"{here:.1f}", f"{there:.1f}", comparison.difference, seeds))
     return tables.table("task | here | transformers | difference | seeds", rows)
 
 
+def gains_of_int8() -> dict[str, float]:
+    """Where it was measured -> how many times as fast the folded model is in int8 as in float32."""
+    per_second = texts_per_second()
+    folded = content("data/fold_depths.json")["sizes"][1]
+    ways = _ways_side_by_side()
+    return {
+        "Xeon with AMX": per_second["int8-folded"] / per_second["onnx-folded"],
+        "Xeon without AMX, side by side": ways["int8, ONNX Runtime"][_SPEED]
+        / ways["float32, ONNX Runtime"][_SPEED],
+        "Xeon without AMX, forms": forms(_FOLDED)["int8"][_SPEED]
+        / forms(_FOLDED)["float32"][_SPEED],
+        "Xeon without AMX, depths": folded["int8"][_SPEED] / folded["none"][_SPEED],
+    }
+
+
+def _ways_side_by_side() -> dict[str, dict[str, float]]:
+    """Engine and form -> what was measured of the folded model, on a processor without AMX."""
+    return content("data/engines.json")[_FOLDED]["ways"]
+
+
 def speed() -> list[str]:
     """The sentences about int8 and packed rows."""
-    int8 = texts_per_second()["int8-folded"] / texts_per_second()["onnx-folded"]
-    folded = forms(_FOLDED)
-    loss = folded["float32"]["sts_b_spearman"] - folded["int8"]["sts_b_spearman"]
+    gains = gains_of_int8()
+    with_amx = gains.pop("Xeon with AMX")
+    ways = _ways_side_by_side()
+    int8 = ways["int8, ONNX Runtime"][_SPEED]
+    of_others = ways["OpenVINO, NNCF"][_SPEED]
+    tasks = content("data/small_tasks_in_forms.json")["tasks"]
+    changed = [task["int8"]["changed"] for name, task in tasks.items() if name != "STS-B"]
+    lost = [task["float32"]["score"] - task["int8"]["score"] for task in tasks.values()]
+    similarity_lost = (
+        forms(_FOLDED)["float32"]["sts_b_spearman"] - forms(_FOLDED)["int8"]["sts_b_spearman"]
+    )
+    gain = f"{_gain_of_packing():.0f}"
     return _wrapped(
-        f"In int8, a model on a CPU is {int8:.1f} times as fast as in float32, and its score on STS-B is {loss:.3f}"
-        " lower. Packed rows, which contain several short texts, make pretraining at length 512"
-        f" {_gain_of_packing():.1f} times as fast ([results](docs/results/speed.md))."
+        f"In int8, the folded model is {min(gains.values()):.1f} to {max(gains.values()):.1f} times as fast as in"
+        f" float32 on a Xeon without AMX, and {with_amx:.1f} times on one with AMX. The int8 of OpenVINO (NNCF), which"
+        f" was measured without AMX only, has {of_others:.0f} texts per second where ours has {int8:.0f}, in other"
+        f" batches. Int8 changes answers: similarity on STS-B loses {similarity_lost:.3f}, and {_in_words(len(tasks))}"
+        f" fine-tuned tasks lose {min(lost):.1f} to {max(lost):.1f} points, with {min(changed):.0f} to"
+        f" {max(changed):.0f} % other answers ([by task](docs/results/small_forms.md#fine-tuned-models)). Packed rows,"
+        f" which contain several short texts, make pretraining at length 512 about {gain} times as fast"
+        " ([results](docs/results/speed.md))."
     )
 
 
@@ -349,20 +403,53 @@ def _claims_of_speed() -> list[Claim]:
             "data/texts_per_second.json",
         )
     )
-    first = content("data/first_answer.json")
-    with_onnx_runtime = first["median"]["folder, ONNX Runtime"]["wall_seconds"]
-    with_tensorflow = first["median"]["folder, TensorFlow"]["wall_seconds"]
+    return [*rows, *_claims_of_repeatable_speed(), _first_answer()]
+
+
+def _claims_of_repeatable_speed() -> list[Claim]:
+    """What programs that were kept measured on a processor without AMX."""
+    rows = []
+    teacher, folded = content("data/fold_depths.json")["sizes"][:2]
+    speeds = [
+        f"{folded[form][_SPEED]:.0f}; teacher {teacher[form][_SPEED]:.0f}" for form in _SPEEDS
+    ]
     rows.append(
         Claim(
-            "`albert-tf predict` answers soon: seconds from its start to its first answer",
-            f"{with_onnx_runtime:.1f}; in TensorFlow {with_tensorflow:.1f}",
+            "folding does not make a model faster: texts per second of processor time, ONNX in float32, and in int8",
+            ", and ".join(speeds),
             "",
-            str(first["about"]["repeats"]),
-            f"`python -m lab.first_answer models/{_FOLDED}`",
-            "data/first_answer.json",
+            "3",
+            "`python -m lab.fold.depths`, with [these flags](fold.md#commands)",
+            "data/fold_depths.json",
+        )
+    )
+    ways = _ways_side_by_side()
+    names = {"ours": "int8, ONNX Runtime", "OpenVINO with NNCF": "OpenVINO, NNCF"}
+    rows.append(
+        Claim(
+            "int8 of this library and of others: texts per second of processor time, in other batches",
+            "; ".join(f"{name} {ways[way][_SPEED]:.0f}" for name, way in names.items()),
+            "",
+            "3",
+            f"`python -m lab.inference models/{_FOLDED}`",
+            "data/engines.json",
         )
     )
     return rows
+
+
+def _first_answer() -> Claim:
+    first = content("data/first_answer.json")
+    with_onnx_runtime = first["median"]["folder, ONNX Runtime"]["wall_seconds"]
+    with_tensorflow = first["median"]["folder, TensorFlow"]["wall_seconds"]
+    return Claim(
+        "`albert-tf predict` answers soon: seconds from its start to its first answer",
+        f"{with_onnx_runtime:.1f}; in TensorFlow {with_tensorflow:.1f}",
+        "",
+        str(first["about"]["repeats"]),
+        f"`python -m lab.first_answer models/{_FOLDED}`",
+        "data/first_answer.json",
+    )
 
 
 def _claims_of_training() -> list[Claim]:
@@ -422,8 +509,8 @@ def claims_of_equality() -> list[Claim]:
         )
     )
     for comparison in beside_transformers():
-        here = statistics.median(comparison.here)
-        there = statistics.median(comparison.there)
+        here = statistics.mean(comparison.here)
+        there = statistics.mean(comparison.there)
         rows.append(
             Claim(
                 f"learns like transformers from the same weights: {comparison.task}, percent",
@@ -475,7 +562,7 @@ def draw() -> None:
         scores = [point["sts_b_spearman"] for point in points]
         sizes.plot(megabytes, scores, "o-", color=color, label=model)
         for form, place in zip(_FORMS.values(), zip(megabytes, scores, strict=True), strict=True):
-            name = f"{form}\n{place[0]:.0f} MB"
+            name = f"{form.removesuffix(' by rows')}\n{place[0]:.0f} MB"
             options = {"textcoords": "offset points", "fontsize": 7, "ha": "center"}
             sizes.annotate(name, place, (0, offset), color=color, va="center", **options)
     sizes.set_xscale("log")
@@ -496,21 +583,28 @@ def draw() -> None:
         if _LONG in medians:
             label = _LONG if task == "SST-2" else ""
             tasks.plot(medians[_LONG], row, "o", mfc="none", color=COLORS[0], label=label)
-    tasks.set_yticks(range(len(names)), names)
+        else:
+            tasks.text(medians[_TEACHER] + 2, row, f"{_LONG}: not run", va="center", fontsize=6)
+    tasks.set_yticks(range(len(names)), [f"{task}, {_short_metric(task)}" for task in names])
     tasks.set(xlabel="score after fine-tuning, percent", title="lost: SQuAD", xlim=(15, 100))
     tasks.legend(fontsize=6, loc="center left")
     save(figure, ROOT / PICTURE)
 
 
+def _short_metric(task: str) -> str:
+    """The name of the metric of a task, in one word."""
+    return _METRICS[TASKS[task].metrics[0]].removesuffix(" correlation")
+
+
 def draw_speed() -> None:
     """Texts per second of the teacher, by library and engine, and of the folded model."""
     ways = {
-        "int8-folded": "albert-minilm-l6, ONNX in int8",
-        "int8-minilm": "ONNX in int8",
+        "int8-folded": "ours, folded: ONNX in int8",
+        "int8-minilm": "ours: ONNX in int8",
         "st_openvino": "OpenVINO, in bfloat16",
-        "onnx-minilm": "ONNX in float32",
-        "st_torch": "PyTorch",
-        "tf-minilm": "TensorFlow",
+        "onnx-minilm": "ours: ONNX in float32",
+        "st_torch": "PyTorch in float32",
+        "tf-minilm": "ours: TensorFlow in float32",
         "st_onnx": "ONNX in float32",
     }
     libraries = {"this library": COLORS[0], "sentence-transformers": COLORS[1]}

@@ -20,7 +20,7 @@ _INTRODUCTION = """# Python reference
 
 The names that `import albert_tf` offers, and the classes that they return; written by
 `python -m lab.tools.api_reference` from the docstrings. An example is in the
-[README](../../README.md#use-a-model-in-five-lines). Every program is a function, whose arguments are its flags: a path,
+[README](../../README.md#use-a-model). Every program is a function, whose arguments are its flags: a path,
 a list or a table in the place of a file. What a predictor takes and answers is listed in
 [models.md](models.md#predict).
 

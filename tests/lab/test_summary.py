@@ -33,6 +33,16 @@ def test_the_readme_has_no_measured_number_that_was_written_by_hand():
     assert not re.findall(r"\d*\.\d+", NOT_MEASURED.sub("", text))
 
 
+def test_the_rows_of_the_comparison_with_transformers_add_up():
+    rows = summary.table_beside_transformers()[2:]
+    assert len(rows) == len(summary.beside_transformers())
+    for row in rows:
+        _, here, there, difference, _ = row.strip("| ").split(" | ")
+        of_shown = float(here) - float(there)
+        # Each of the three numbers is rounded to a tenth.
+        assert of_shown == pytest.approx(float(difference.split()[0]), abs=0.151), row
+
+
 def test_a_bound_is_rounded_up():
     assert summary._at_most(2.31) == "2.4"
     assert summary._at_most(2.5) == "2.5"
