@@ -85,9 +85,8 @@ def _config(folder: str, arrays: Mapping[str, np.ndarray]) -> AlbertConfig:
     if path:
         return read_config(path)
 
-    missing = [name for name, _ in _SIZES.values() if name not in arrays]
-    if missing:
-        raise UserError(f"{folder}: {_NO_ALBERT}; it has no variable {missing[0]}")
+    if any(name not in arrays for name, _ in _SIZES.values()):
+        raise UserError(f"{folder}: {_NO_ALBERT}")
     seen = {field: arrays[name].shape[axis] for field, (name, axis) in _SIZES.items()}
     for size in MODEL_SIZES.values():
         if all(size[name] == seen[name] for name in _RELEASED):
