@@ -7,7 +7,8 @@
 #   make lint    format, lint rules and types
 #   make format  puts the code into the project's format
 #   make bench   speed and memory, at most 40 minutes; BENCH_FLAGS=--quick: at most 5
-#   make bench-cluster  time of data preparation on each engine, in the environment of test-cluster
+#   make bench-cluster  time of data preparation on each engine, in the environment of test-cluster; BENCH_FLAGS=--write
+#                writes the table of docs/results/speed.md
 #   make runtime  an environment for ONNX exports in .venv.runtime: predict, search and serve without TensorFlow, 150 MB
 #   make test-runtime  its tests: exports of every task
 #   make accelerator-check  compiles the training steps for a TPU that is not there (installs 0.3 GB beside .venv)

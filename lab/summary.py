@@ -1,4 +1,4 @@
-"""Writes docs/results/summary.md, and the numbers and the picture of README.md: python -m lab.summary.
+"""Writes docs/results/summary.md, and numbers and pictures of README.md and other pages: python -m lab.summary.
 
 All numbers are from the JSON files. A page says where a part goes by the lines `<!-- name -->` and `<!-- end of name
 -->`. tests/lab/test_summary.py makes the same parts again and fails if a page has others, so that no number on them can
@@ -9,11 +9,11 @@ import json
 import math
 import pathlib
 import statistics
-import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from lab import tables
+from lab.benchmarks import engines_report
 from lab.few_labels import HEAD, TF_IDF, interval
 from lab.fine_tuning import report as fine_tuning
 from lab.fine_tuning.__main__ import TASKS
@@ -128,7 +128,11 @@ def forms(model: str) -> dict[str, dict[str, float]]:
 
 def headline() -> list[str]:
     """What is smaller, what is kept, and what is lost."""
-    return [*_wrapped(_smaller(), "  "), *_wrapped(_kept(), "  "), *_wrapped(_lost(), "  ")]
+    return [
+        *tables.wrapped(_smaller(), "  "),
+        *tables.wrapped(_kept(), "  "),
+        *tables.wrapped(_lost(), "  "),
+    ]
 
 
 def _smaller() -> str:
@@ -168,12 +172,6 @@ def _lost() -> str:
         f" {folded[_SPEED]:.0f} texts per second of processor time where the teacher computes {teacher[_SPEED]:.0f}"
         " ([measurement](docs/results/fold.md#half-of-the-layers))."
     )
-
-
-def _wrapped(text: str, indent: str = "") -> list[str]:
-    """The lines of a paragraph, of at most 120 columns; links are not broken."""
-    options = {"break_long_words": False, "break_on_hyphens": False}
-    return textwrap.wrap(text, 120, subsequent_indent=indent, **options)
 
 
 def _at_most(points: float) -> str:
@@ -271,7 +269,7 @@ def speed() -> list[str]:
         forms(_FOLDED)["float32"]["sts_b_spearman"] - forms(_FOLDED)["int8"]["sts_b_spearman"]
     )
     gain = f"{_gain_of_packing():.0f}"
-    return _wrapped(
+    return tables.wrapped(
         f"In int8, the folded model is {min(gains.values()):.1f} to {max(gains.values()):.1f} times as fast as in"
         f" float32 on a Xeon without AMX, and {with_amx:.1f} times on one with AMX. The int8 of OpenVINO (NNCF), which"
         f" was measured without AMX only, has {of_others:.0f} texts per second where ours has {int8:.0f}, in other"
@@ -642,6 +640,7 @@ def parts() -> dict[str, dict[str, list[str]]]:
             "use": table_of(claims_of_use()),
             "equality": table_of(claims_of_equality()),
         },
+        **engines_report.parts(content("data/engines_of_data_preparation.json")),
     }
 
 

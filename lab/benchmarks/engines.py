@@ -1,31 +1,46 @@
 r"""Time of create_pretraining_data on each engine: 25 MB of text, ten passes; start of the workers included.
 
     make bench-cluster BENCH_FLAGS=--engines=local:2,dask:2,direct:2
+    make bench-cluster BENCH_FLAGS=--write
 
 Prints a table: seconds, processor seconds of all processes, and both as multiples of the local engine's at the same
 number of workers. `idle` is the share of the time in which cores did nothing for the run, of as many cores as there are
-workers. On a busy machine, compare processor seconds. Every engine must give the same files.
+workers. All runs take turns, several rounds. On a busy machine, compare processor seconds. Every engine must give the
+same files.
+
+With Dask among the engines, it also measures what its driver needs for each item. `--write` makes all runs, and writes
+the JSON file and its parts of pages (`engines_report.py`).
 """
 
 import contextlib
 import dataclasses
+import datetime
 import filecmp
+import importlib.metadata
 import os
 import pathlib
 import resource
 import shutil
 import socket
+import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
-from albert_tf.core import flags
+from albert_tf.core import files, flags
 from albert_tf.core.errors import UserError
 from albert_tf.core.settings import setting
+from albert_tf.core.workers import num_cores
+from albert_tf.data_prep.engines.choice import engine_of
+from albert_tf.data_prep.engines.settings import DaskSettings
+from albert_tf.data_prep.pretraining import blocks
+from lab import machine
+from lab.benchmarks import engines_report
 from lab.benchmarks.inputs import cut_text, record_flags, run_module
 from lab.benchmarks.measure import BenchSettings
+from lab.report import replace_parts
 
 MEGABYTES = 25
 PASSES = 10
@@ -37,8 +52,10 @@ RUNS = (
     ("dask", 2),
     ("dask", 4),
     ("portable", 1),
+    ("portable", 2),
     ("direct", 2),
 )
+NUM_ITEMS = 1500  # without work, for the cost of the driver
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,6 +63,16 @@ class EnginesSettings(BenchSettings):
     """Which runs are made."""
 
     engines: str = setting("", "Runs such as local:2,dask:2 (engine:workers); by default, all.")
+    rounds: int = setting(3, "How often each run is made.", minimum=1)
+    write: bool = setting(
+        False,
+        f"Whether to write {engines_report.FILE} and the parts of the pages that have its numbers.",
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.write and self.engines:
+            self.refuse("write", "contradicts --engines: the pages have all runs")
 
     @property
     def runs(self) -> list[tuple[str, int]]:
@@ -72,47 +99,97 @@ class Cost(NamedTuple):
 
 
 def main(settings: EnginesSettings) -> None:
-    """Measures all runs and prints the table."""
+    """Makes all runs and prints the table."""
     text = cut_text(settings, MEGABYTES)
-    run_flags = {**record_flags(settings, text, 512), "dupe_factor": PASSES}
+    run_flags = {
+        **record_flags(settings, text, engines_report.MAX_SEQ_LENGTH),
+        "dupe_factor": PASSES,
+    }
     folder = settings.work / "engines"
-    warm_up = {**run_flags, "input_file": cut_text(settings, 0.05)}
-    measured(warm_up, folder / "warm_up", "local", 1)  # fills numba's cache of compiled functions
-    costs: dict[tuple[str, int], Cost] = {}
+    # Workers of Beam run the `python` of the PATH.
+    environment = pathlib.Path(sys.executable).parent
+    os.environ["PATH"] = f"{environment}{os.pathsep}{os.environ['PATH']}"
+    content: dict[str, Any] = {"about": about(settings)}
+    tiny = {**run_flags, "input_file": cut_text(settings, 0.05)}
+    measured(tiny, folder / "tiny", "local", 1)  # fills numba's cache of compiled functions
+    content["start"] = measured(tiny, folder / "tiny", "local", 1)._asdict()
+
+    costs: dict[tuple[str, int], list[Cost]] = {run: [] for run in settings.runs}
     first: pathlib.Path | None = None
-    print(
-        "| engine | workers | seconds | processor seconds | x local | x local, processor | idle |"
-    )
-    print("|---|---|---|---|---|---|---|")
-    for engine, num_workers in settings.runs:
-        records = folder / f"{engine}_{num_workers}"
-        cost = measured(run_flags, records, engine, num_workers)
-        costs[engine, num_workers] = cost
-        first = first or records
-        check_equal(first, records)
-        print(row(engine, num_workers, cost, costs.get(("local", num_workers))), flush=True)
+    for number in range(1, settings.rounds + 1):
+        for engine, num_workers in settings.runs:
+            records = folder / f"{engine}_{num_workers}"
+            cost = measured(run_flags, records, engine, num_workers)
+            costs[engine, num_workers].append(cost)
+            first = first or records
+            check_equal(first, records)
+            took = f"{cost.seconds:.1f} s, {cost.processor_seconds:.1f} processor seconds"
+            print(f"[{number}/{settings.rounds}] {engine}:{num_workers} {took}", flush=True)
+    content["runs"] = {
+        f"{engine}:{num_workers}": {
+            "seconds": [round(cost.seconds, 2) for cost in of_run],
+            "processor_seconds": [round(cost.processor_seconds, 2) for cost in of_run],
+        }
+        for (engine, num_workers), of_run in costs.items()
+    }
+    print("\n".join(engines_report.table(content)))
+
+    if any(engine == "dask" for engine, _ in settings.runs):
+        samples = [driver_milliseconds() for _ in range(settings.rounds)]
+        content["driver"] = {
+            "items": NUM_ITEMS,
+            "milliseconds": round(statistics.median(samples), 2),
+        }
+        print(f"driver of Dask: {content['driver']['milliseconds']} ms of a core for each item")
+    if settings.write:
+        assert first
+        content["text"] = text_of(first)
+        files.write_bytes(engines_report.FILE, files.json_bytes(content))
+        for page, parts in engines_report.parts(content).items():
+            replace_parts(page, parts)
     shutil.rmtree(folder)
 
 
-def row(engine: str, num_workers: int, cost: Cost, local: Cost | None) -> str:
-    """A row of the table."""
-    cores = min(num_workers, os.cpu_count() or 1)
-    idle = max(0.0, 1 - cost.processor_seconds / (cost.seconds * cores))
-    ratios = " | "
-    if local:
-        seconds = cost.seconds / local.seconds
-        processor_seconds = cost.processor_seconds / local.processor_seconds
-        ratios = f"{seconds:.2f} | {processor_seconds:.2f}"
-    numbers = f"{cost.seconds:.1f} | {cost.processor_seconds:.1f}"
-    return f"| {engine} | {num_workers} | {numbers} | {ratios} | {idle:.0%} |"
+def about(settings: EnginesSettings) -> dict[str, Any]:
+    """When and where the runs were made."""
+    return {
+        "date": f"{datetime.date.today()}",
+        "processor": machine.processor_name(),
+        "cores": num_cores(),
+        "commit": machine.commit(".", short=True),
+        "load_average": round(os.getloadavg()[0], 1),
+        "rounds": settings.rounds,
+        "passes": PASSES,
+        "versions": versions(),
+    }
 
 
-def measured(run_flags: dict, folder: pathlib.Path, engine: str, num_workers: int) -> Cost:
+def versions() -> dict[str, str]:
+    """The versions of the engines that are installed."""
+    installed = {}
+    for name in ("distributed", "apache-beam"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            installed[name] = importlib.metadata.version(name)
+    return installed
+
+
+def text_of(records: pathlib.Path) -> dict[str, int]:
+    """Counts of a run."""
+    metadata = files.read_json(str(records / "metadata.json"))
+    names = ("text_bytes", "blocks", "sentences", "tokens", "examples")
+    counts = {name: metadata["counts"][name] for name in names}
+    record_bytes = sum(shard["bytes"] for shard in metadata["shards"])
+    return {**counts, "shards": len(metadata["shards"]), "record_bytes": record_bytes}
+
+
+def measured(
+    run_flags: Mapping[str, Any], folder: pathlib.Path, engine: str, num_workers: int
+) -> Cost:
     """Runs the program once, into a new folder."""
     shutil.rmtree(folder, ignore_errors=True)
     start = time.monotonic()
     before = processor_seconds_of_children()
-    with options_of(engine) as options:
+    with options_of(engine, num_workers) as options:
         run_module(
             "data_prep.create_pretraining_data",
             **run_flags,
@@ -125,8 +202,26 @@ def measured(run_flags: dict, folder: pathlib.Path, engine: str, num_workers: in
     return Cost(seconds, processor_seconds_of_children() - before)
 
 
+def driver_milliseconds() -> float:
+    """Processor time of Dask's client and scheduler, which are threads of this process, for an item without work."""
+    spans = [blocks.Span("/shared/corpus/text-0001.txt", 0, blocks.BLOCK_BYTES)]
+    items = [blocks.Block(number, spans) for number in range(NUM_ITEMS)]
+    settings = DaskSettings(runner="dask", num_workers=2)
+    with engine_of(settings)(settings, None) as engine:
+        list(engine.map(counts_without_work, items[:50]))
+        start = time.process_time()
+        list(engine.map(counts_without_work, items))
+        seconds = time.process_time() - start
+    return 1000 * seconds / NUM_ITEMS
+
+
+def counts_without_work(shared: None, block: blocks.Block) -> dict[str, int]:
+    """As many counts as `store_block` returns."""
+    return {f"count_{number}": block.number for number in range(12)}
+
+
 @contextlib.contextmanager
-def options_of(engine: str) -> Iterator[dict[str, str]]:
+def options_of(engine: str, num_workers: int) -> Iterator[dict[str, str]]:
     """The flags of an engine; starts Beam's job service for `portable`."""
     if engine != "portable":
         yield {}
@@ -138,8 +233,11 @@ def options_of(engine: str) -> Iterator[dict[str, str]]:
     command = [sys.executable, "-m", module, f"--port={port}"]
     service = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        endpoint = f"--job_endpoint=127.0.0.1:{port} --environment_type=LOOPBACK"
-        yield {"pipeline_options": endpoint}
+        options = f"--job_endpoint=127.0.0.1:{port} --environment_type=LOOPBACK"
+        if num_workers > 1:
+            # By default, all workers are threads of the program, which share one core for most of their work.
+            options += f" --experiments=use_loopback_process_worker=True --direct_num_workers={num_workers}"
+        yield {"pipeline_options": options}
     finally:
         service.terminate()
         service.wait()
