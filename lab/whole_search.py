@@ -84,7 +84,10 @@ def main(settings: WholeSearchSettings) -> None:
             for title, command in commands(settings, folder).items():
                 turn = measured(command, folder, is_json="albert_tf" in command)
                 turns.setdefault(title, []).append(turn)
-                print(f"{title}: {turn.seconds:.1f} s, processor {turn.processor_seconds:.1f} s", flush=True)
+                print(
+                    f"{title}: {turn.seconds:.1f} s, processor {turn.processor_seconds:.1f} s",
+                    flush=True,
+                )
     results = {title: described(each, turns) for title, each in turns.items()}
     print(json.dumps(results, indent=2))
     if settings.output_file:
