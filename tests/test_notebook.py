@@ -36,6 +36,26 @@ def cells(kind: str) -> list[str]:
     return ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == kind]
 
 
+@pytest.mark.parametrize("folder", [NOTEBOOK.parent, ROOT / "docs", ROOT], ids=lambda f: f.name)
+def test_the_notebook_finds_the_models_from_each_folder_in_which_it_may_be_started(
+    folder, tmp_path, monkeypatch
+):
+    pytest.importorskip("matplotlib")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", os.environ.get("TF_CPP_MIN_LOG_LEVEL", "0"))
+    monkeypatch.chdir(folder)
+    names: dict = {}
+    exec(cells("code")[0], names)
+    assert names["PROJECT"] == ROOT
+    assert (names["MODEL"] / "config.json").exists()
+
+
+def test_the_outputs_that_the_notebook_stores_are_of_cells_in_order():
+    notebook = json.loads(NOTEBOOK.read_text())
+    numbers = [cell["execution_count"] for cell in notebook["cells"] if "outputs" in cell]
+    assert numbers == list(range(1, len(numbers) + 1))
+
+
 @pytest.mark.slow
 def test_the_notebook_runs_from_top_to_bottom(tmp_path):
     code = "\n\n".join(cells("code"))
