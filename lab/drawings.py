@@ -146,7 +146,7 @@ def draw_pipeline() -> None:
         family = "monospace" if arrow.is_command else "sans-serif"
         color = COLORS[0] if arrow.is_command else "#444444"
         edge = "bottom" if arrow.is_command else "top"
-        options = {"color": color, "family": family, "ha": "center", "va": edge}
+        options: dict[str, Any] = {"color": color, "family": family, "ha": "center", "va": edge}
         axes.text(*middle, arrow.label, fontsize=7, **options)
     axes.set(xlim=(-0.6, 6.3), ylim=(-0.5, 2.5))
     axes.set_title(

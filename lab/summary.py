@@ -156,7 +156,7 @@ def _kept() -> str:
         f"- **Kept:** similarity of sentences. On the test set of STS-B, pairs of sentences whose similarity people"
         f" judged, the rank correlation (Spearman's) with these judgments is {sts_b:.3f}, and that of the teacher"
         f" {sts_b_of_teacher:.3f}, without training on its labels. Fine-tuned on {_in_words(len(others))} tasks, the"
-        f" model is at most {_at_most(max(others))} points below its teacher, of 100."
+        f" model is at most {_at_most(max(others))} points below its teacher, on scales to 100."
     )
 
 
