@@ -91,6 +91,9 @@ def _run_worker(receiver: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=end_with_parent, daemon=True).start()
+    # A process that was not forked has neither from the program.
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    dask.config.set(_CONFIG)
     asyncio.run(_work(receiver.recv()))
 
 
