@@ -7,10 +7,14 @@ r"""Distills a trained encoder into a smaller one, from plain text.
 The same command resumes a run that was stopped or killed.
 """
 
+from collections.abc import Mapping, Set
+from typing import Any
+
 from albert_tf import functions
-from albert_tf.core import flags
+from albert_tf.core import files, flags
 from albert_tf.core.callable_modules import make_callable
 from albert_tf.core.program import Program
+from albert_tf.formats.layouts import describe
 from albert_tf.tasks.distillation.settings import (
     DistillationConfig,
     DistillationOptimizerConfig,
@@ -29,10 +33,25 @@ def main(
     return loop.run(lambda: DistillationTask(task, run), run, optimizer)
 
 
+def defaults(values: Mapping[str, Any], given: Set[str]) -> dict[str, Any]:
+    """Texts are not longer than student and teacher can read, as far as their files say it without TensorFlow."""
+    if "max_seq_length" in given:
+        return {}
+    most = values["max_seq_length"]
+    for path in (values["init_checkpoint"], values["teacher"]):
+        if path and "://" not in path and not path.startswith(files.HUB_PREFIX):
+            most = min(most, describe(path).max_position_embeddings or most)
+    if most == values["max_seq_length"]:
+        return {}
+    print(f"--max_seq_length is {most}, as the models have no more positions", flush=True)
+    return {"max_seq_length": most}
+
+
 program = Program(
     main=main,
     settings_classes=(DistillationRunConfig, DistillationOptimizerConfig, DistillationConfig),
     description=__doc__,
+    defaults=defaults,
 )
 run = flags.in_shell(program)
 make_callable(__name__, lambda: functions.function_of("distill"))

@@ -45,7 +45,7 @@ class FoldSettings(ModelSettings):
     num_hidden_groups: int | None = setting(
         None,
         "Number of groups of layers in the result; a group shares what --share_parameters says. By default 3 if all"
-        " parameters are shared, or the number of layers if that is smaller, and otherwise 1.",
+        " parameters are shared, or fewer if the model has fewer layers or groups, and otherwise 1.",
         minimum=1,
     )
     num_folded_layers: int | None = setting(
@@ -107,7 +107,11 @@ def _folded_config(settings: FoldSettings, teacher: AlbertConfig) -> AlbertConfi
         settings.refuse("embedding_size", f"is above the model's, {most}: folding makes it smaller")
 
     num_layers = settings.num_folded_layers or teacher.num_hidden_layers
-    default_groups = min(_GROUPS, num_layers) if settings.share_parameters == "all" else 1
+    # More groups than the model has would be copies of the same weights.
+    all_shared = teacher.share_parameters == "all"
+    own_groups = teacher.num_hidden_groups if all_shared else teacher.num_hidden_layers
+    most_groups = min(_GROUPS, num_layers, own_groups)
+    default_groups = most_groups if settings.share_parameters == "all" else 1
     return teacher.replace(
         embedding_size=embedding_size,
         num_hidden_layers=num_layers,

@@ -28,7 +28,7 @@ def bert(tmp_path_factory, tiny_pretrained):
     return folder
 
 
-def test_a_folded_model_is_distilled_and_written(bert, tmp_path, eager):
+def test_a_folded_model_is_distilled_and_written(bert, tmp_path, eager, capsys):
     folded = albert_tf.fold(bert, embedding_size=5)
     config = albert_tf.load_pretrained(folded.path).config
     sizes = (config.embedding_size, config.num_hidden_groups, config.num_hidden_layers)
@@ -36,7 +36,8 @@ def test_a_folded_model_is_distilled_and_written(bert, tmp_path, eager):
 
     before = albert_tf.load_predictor(folded.path).embed(TEXTS)
     short = {"num_train_steps": 3, "num_warmup_steps": 1, "train_batch_size": 2}
-    assert folded.distill(TEXTS, max_seq_length=16, **short) is folded
+    assert folded.distill(TEXTS, **short) is folded
+    assert "--max_seq_length is 17, as the models have no more positions" in capsys.readouterr().out
     folded.save_pretrained(str(tmp_path / "written"))
     after = albert_tf.load_predictor(str(tmp_path / "written")).embed(TEXTS)
     assert np.abs(after - before).max() > 1e-4
@@ -50,6 +51,14 @@ def test_the_module_of_the_program_is_the_function(bert):
     assert program is albert_tf.fold
     folded = program(bert, embedding_size=5, num_hidden_groups=2, num_folded_layers=2)
     assert albert_tf.load_pretrained(folded.path).config.num_hidden_layers == 2
+
+
+def test_an_albert_is_not_divided_into_more_groups_than_it_has(tmp_path):
+    config = TINY.replace(num_hidden_layers=6, num_hidden_groups=2)
+    model = AlbertForPreTraining(config, seed=3)
+    albert_tf.save_pretrained(model, str(tmp_path / "albert"))
+    folded = albert_tf.fold(str(tmp_path / "albert"), embedding_size=5)
+    assert albert_tf.load_pretrained(folded.path).config.num_hidden_groups == 2
 
 
 @pytest.mark.parametrize(

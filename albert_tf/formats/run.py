@@ -20,6 +20,7 @@ from albert_tf.model.config import AlbertConfig
 from albert_tf.model.head_names import PRETRAINING
 
 _CHECKPOINTS = "checkpoints"
+_BEST = "best"
 _MODEL = "model"  # the folder of the best model, in the Hugging Face layout
 
 
@@ -60,9 +61,10 @@ def read_without_arrays(path: str) -> Weights:
 
 
 def read(path: str) -> Weights:
-    """The model of a run: of its newest checkpoint or, after a finished fine-tuning, of its model folder (the best).
+    """The model of a run: the best of a fine-tuning, otherwise that of the newest checkpoint.
 
-    If the path is that of a checkpoint, the model is that of this checkpoint.
+    The best is in the model folder after the end, and before it in the best checkpoint, if there was an evaluation. If
+    the path is that of a checkpoint, the model is that of this checkpoint.
     """
     folder, checkpoint = _run_and_checkpoint(path)
     if checkpoint:
@@ -71,12 +73,15 @@ def read(path: str) -> Weights:
     if model_folder:
         return transformers_folders.layout_of(model_folder).read(model_folder)
 
-    newest = newest_checkpoint(os.path.join(folder, _CHECKPOINTS))
-    if not newest:
+    settings = _settings_in(folder)
+    checkpoint = newest_checkpoint(os.path.join(folder, _CHECKPOINTS))
+    if settings["model"].get("finetuning_task"):
+        checkpoint = newest_checkpoint(os.path.join(folder, _CHECKPOINTS, _BEST)) or checkpoint
+    if not checkpoint:
         raise UserError(f"{folder}: the run has no checkpoint yet")
     if not _is_finished(folder):
-        _remark_on_unfinished(folder, newest, _settings_in(folder))
-    return _read_checkpoint(newest)
+        _remark_on_unfinished(folder, checkpoint, settings)
+    return _read_checkpoint(checkpoint)
 
 
 def _is_finished(folder: str) -> bool:
@@ -102,7 +107,7 @@ def _run_and_checkpoint(path: str) -> tuple[str, str]:
     if files.is_folder(os.path.join(path, _CHECKPOINTS)):
         return path, ""
     checkpoint = checkpoint_files.prefix_of(path)
-    match = re.fullmatch(rf"(?:(.*)/)?{_CHECKPOINTS}(?:/best)?/[^/]+", checkpoint)
+    match = re.fullmatch(rf"(?:(.*)/)?{_CHECKPOINTS}(?:/{_BEST})?/[^/]+", checkpoint)
     if not match:
         return "", ""
     folder = match[1] or "."

@@ -54,6 +54,7 @@ class Source(abc.ABC):
     # Setting that cuts texts -> what these are called.
     texts: Mapping[str, str] = {"max_seq_length": "texts"}
     name_of_groups = "texts"  # see `group_of`
+    splits_may_share: bool = False  # whether the same texts in both files are in order
     is_multi_label: bool = False  # whether an example has any number of labels
     may_have_windows: bool = False  # whether --windows, which is off, would read long texts whole
     _has_warned: bool = False
@@ -70,6 +71,8 @@ class Source(abc.ABC):
                 self.items[split] = items
         if self.config.eval_fraction:
             self._hold_out()
+        elif getattr(self.config, "eval_file", "") and {"train", "eval"} <= {*self.items}:
+            self._warn_of_shared()
 
     def _hold_out(self) -> None:
         """Moves a share of the examples of "train" to "eval", and says how many."""
@@ -89,6 +92,19 @@ class Source(abc.ABC):
         if num_groups < len(items):
             several = f"{len(items):,} examples have {num_groups:,} different {self.name_of_groups}"
             print(f"warning: {several}; each of these is on one side only", flush=True)
+
+    def _warn_of_shared(self) -> None:
+        """Says how many examples of the user's two files have texts in both, whose scores say nothing of new texts."""
+        if self.splits_may_share:
+            return
+        of_training = {self.group_of(item) for item in self.items["train"]}
+        num_shared = sum(self.group_of(item) in of_training for item in self.items["eval"])
+        if num_shared:
+            shared = f"{num_shared:,} of {len(self.items['eval']):,} examples of --eval_file"
+            print(
+                f"warning: {shared} have {self.name_of_groups} that are also in --train_file",
+                flush=True,
+            )
 
     def group_of(self, item: Any) -> Hashable:
         """What must not be both in training and in evaluation data, such as the text of an example."""

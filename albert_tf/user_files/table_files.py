@@ -29,6 +29,7 @@ _JSON = (".jsonl", ".ndjson", ".json")
 ENDINGS = (".arrow", ".parquet", *_JSON, ".csv", ".tsv")
 _ABOUT = ("state.json", "dataset_info.json", "dataset_dict.json")  # `datasets` writes them
 _SEPARATORS = ",;\t|"
+_ZIP = b"PK\x03\x04"  # the start of a workbook (.xlsx, .ods)
 _ROWS_TO_GUESS = 20
 _BYTES_AT_START = 1 << 20  # of a file, in which its columns are looked for
 _SPLITS = re.compile(r"(train|dev|val|valid|validation|eval|test)(?![a-z])", re.IGNORECASE)
@@ -323,10 +324,13 @@ def _read(
 
 
 def _decoded(content: bytes) -> str:
+    if content.startswith(_ZIP):
+        raise ValueError("it is a workbook or another ZIP file; save the table as CSV")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{error}; save it as UTF-8") from None
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ValueError(f"line {line:,}: {error}; save it as UTF-8") from None
 
 
 def _lines(text: str) -> list[str]:

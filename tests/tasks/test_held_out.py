@@ -100,8 +100,23 @@ def test_nothing_to_hold_out_is_one_line(flags, tmp_path):
 def test_rows_without_a_label_are_an_error_or_left_out(flags, tmp_path, capsys):
     (tmp_path / "t.csv").write_text("text,label\nanna,b\nbert,\ncarl,c\ndora, \nemil,b\nfran,c\n")
     table = [f"--train_file={tmp_path / 't.csv'}", "--text_columns=text"]
-    assert "row 2 (line 3): has no label" in error_of(make_task, "classifier", *table, *flags)
+    line = error_of(make_task, "classifier", *table, *flags)
+    reason = "has no label, nor have 1 other rows; --skip_unlabeled leaves such rows out"
+    assert f"row 2 (line 3): {reason}" in line
     task = make_task("classifier", *table, *flags, "--skip_unlabeled")
     assert task.labels == ("b", "c")
     assert sum(len(items) for items in task.items.values()) == 4
     assert "2 of 6 rows have no label; left out" in capsys.readouterr().out
+
+
+def test_texts_of_both_files_are_counted(tiny_pretrained, tmp_path, capsys):
+    (tmp_path / "train.csv").write_text("text,label\nanna,b\nbert,c\ncarl,c\n")
+    (tmp_path / "eval.csv").write_text("text,label\nanna,c\ndora,b\nbert,c\nemil,b\nanna,b\n")
+    files = [f"--{name}_file={tmp_path / name}.csv" for name in ("train", "eval")]
+    flags = ["--text_columns=text", f"--init_checkpoint={tiny_pretrained}"]
+    make_task("classifier", *files, *flags)
+    expected = "warning: 3 of 5 examples of --eval_file have texts that are also in --train_file\n"
+    assert expected in capsys.readouterr().out
+    (tmp_path / "eval.csv").write_text("text,label\ndora,b\nemil,c\n")
+    make_task("classifier", *files, *flags)
+    assert "also in" not in capsys.readouterr().out

@@ -2,8 +2,10 @@
 
 import json
 
+import numpy as np
 import pytest
 
+from albert_tf.formats.pretrained import read_weights
 from albert_tf.tasks.classification.task import ClassificationTask
 from albert_tf.training.loop import evaluations_without_improvement
 from tests import helpers
@@ -55,7 +57,9 @@ def results_of(folder):
 
 
 @pytest.mark.slow
-def test_patience_ends_a_training_which_the_same_command_leaves_and_another_continues(fine_tune):
+def test_patience_ends_a_training_which_the_same_command_leaves_and_another_continues(
+    fine_tune, capsys
+):
     accuracies = [0.1, 0.5, 0.4, 0.5, 0.3, 0.6]
     whole, _ = fine_tune("whole", accuracies)
     patient = "--early_stopping_patience=3"
@@ -68,6 +72,16 @@ def test_patience_ends_a_training_which_the_same_command_leaves_and_another_cont
     assert (results["step"], results["best"]["step"], results["eval"]["accuracy"]) == (2, 2, 0.5)
     assert results["last"]["accuracy"] == 0.3
     assert (folder / "checkpoints" / "step-5.index").exists()
+
+    # Before the model folder is written, the model of a run is that of the best checkpoint, too.
+    finished = read_weights(str(folder)).arrays
+    (folder / "model").rename(folder / "put_aside")
+    unfinished = read_weights(str(folder)).arrays
+    assert finished.keys() == unfinished.keys()
+    for name, values in finished.items():
+        np.testing.assert_array_equal(unfinished[name], values, err_msg=name)
+    assert "has not finished; the model is that of step 2 of 6" in capsys.readouterr().err
+    (folder / "put_aside").rename(folder / "model")
 
     weights = helpers.weights(folder)
     _, output = fine_tune("run", [0.3, 0.5], patient)

@@ -118,8 +118,9 @@ WRONG = {
     "header.csv": (b"text,label\n", "contains no rows"),
     "latin.csv": (
         "text,label\nété,b\n".encode("latin-1"),
-        "'utf-8' codec can't decode byte 0xe9 in position 11: invalid continuation byte; save it as UTF-8",
+        "line 2: 'utf-8' codec can't decode byte 0xe9 in position 11: invalid continuation byte; save it as UTF-8",
     ),
+    "book.xlsx": (b"PK\x03\x04 and more", "a workbook or another ZIP file; save the table as CSV"),
     "list.jsonl": (b'{"text": 1}\n["a"]\n', "line 2: expected a JSON object"),
     "text.json": (b'[{"text": 1}, "a"]', "row 2: expected a JSON object"),
     "open.jsonl": (b'{"text": "a"}\n{"text": ', "line 2: not "),

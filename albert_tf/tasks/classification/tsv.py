@@ -71,6 +71,8 @@ def with_values(
     examples: Sequence[TextExample], path: str, labels: Sequence[str], label_separator: str = ""
 ) -> list[TextExample]:
     """The examples of `read_own` with indices of labels; without labels with scores; with a separator with sets."""
+    if labels and not label_separator:
+        _check_labelled(examples, path)
     indices = label_indices(labels)
     found = []
     for example in examples:
@@ -84,6 +86,16 @@ def with_values(
             value = parse_value(_one_label(value, place), indices, place)
         found.append(dataclasses.replace(example, label=value))
     return found
+
+
+def _check_labelled(examples: Sequence[TextExample], path: str) -> None:
+    """Checks that every row has a label."""
+    unlabeled = [example for example in examples if not str(example.label).strip()]
+    if not unlabeled:
+        return
+    others = f", nor have {len(unlabeled) - 1:,} other rows" if len(unlabeled) > 1 else ""
+    reason = f"has no label{others}; --skip_unlabeled leaves such rows out"
+    raise UserError(f"{path}: {unlabeled[0].row}: {reason}")
 
 
 def _one_label(field: Cell, place: str) -> str:
@@ -124,6 +136,8 @@ def find_labels(
     There must be two different labels or more, and each row must have one; with a separator, some row must have
     several. Example: examples with 10, 2, 1.0, 2 -> ("1", "2", "10")
     """
+    if not label_separator:
+        _check_labelled(examples, path)
     labels: set[str] = set()
     counts: set[int] = set()  # how many labels an example has
     has_twice = False  # whether an example has the same label twice

@@ -27,7 +27,10 @@ class DistillationConfig(Settings):
     )
     eval_file: str = files_setting("Held-out text for evaluations, in the same form.")
     max_seq_length: int = setting(
-        256, "Tokens of a text, at which it is cut.", minimum=8, maximum=LONGEST_SEQUENCE
+        256,
+        "Tokens of a text, at which it is cut. Models with fewer positions lower the default.",
+        minimum=8,
+        maximum=LONGEST_SEQUENCE,
     )
     teacher_precision: str = setting(
         "float32",

@@ -60,7 +60,7 @@ class DistillationTask(Task):
             own_config.max_position_embeddings, config_of_teacher.max_position_embeddings
         )
         if config.max_seq_length > self._positions:
-            reason = f"is above the {self._positions} positions of student and teacher"
+            reason = f"={config.max_seq_length} is above the {self._positions} positions of student and teacher"
             config.refuse("max_seq_length", reason)
         self._matched = matched_layers(
             own_config.num_hidden_layers, config_of_teacher.num_hidden_layers
