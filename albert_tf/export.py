@@ -26,7 +26,7 @@ from albert_tf.serving.exports import (
     help_of_quantization,
     quantizations,
 )
-from albert_tf.serving.exports.form import BLOCK_SIZE, INT4, Form, Order
+from albert_tf.serving.exports.form import BLOCK_SIZE, INT4, NOTES, Form, Order
 from albert_tf.serving.settings import ModelUseSettings
 
 
@@ -168,6 +168,8 @@ def _export(settings: ExportSettings) -> str:
         web_engine=settings.web_engine,
     )
     form.write(order)
+    if note := NOTES.get(order.quantization):
+        print(note)
     return path
 
 

@@ -5,6 +5,7 @@ import numpy as np
 import onnx
 import pytest
 
+from albert_tf.export import export_model
 from albert_tf.formats import layouts, model_tokenizer, pretrained
 from albert_tf.formats.pretrained import weights_of
 from albert_tf.model import heads
@@ -180,3 +181,10 @@ def test_half_bytes_of_shared_layers_are_stored_once(changes):
         # What more layers add are operations, not weights: a layer has 130,000 of them.
         assert len(large[file]) - len(content) < 11 * 6_000
         assert len(content) < len(whole[file]) / 4
+
+
+def test_the_export_says_that_int8_depends_on_the_batch(tiny_pretrained, tmp_path, capsys):
+    for name in ("int8", "int8_rows"):
+        export_model(tiny_pretrained, tmp_path / name, format="onnx", quantization=name)
+        has_note = "depends a little on the other texts of its batch" in capsys.readouterr().out
+        assert has_note == (name == "int8")

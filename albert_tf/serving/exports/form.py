@@ -23,10 +23,14 @@ INT4 = "int4"  # the quantization that has blocks
 # What each quantization does to weights, as the help says it.
 QUANTIZATIONS = {
     "none": "float32",
-    "int8": "8 bits, and activations are rounded to 8 bits before each product",
+    "int8": "8 bits, and activations are rounded to 8 bits before each product, those of a batch together",
     "int8_rows": "as int8, but the activations of each token are rounded separately",
     "int8_weights": "8 bits, and activations stay as they are",
     INT4: "half a byte for each weight",
+}
+# What the program says after an export.
+NOTES = {
+    "int8": "note: with int8, an answer depends a little on the other texts of its batch; with int8_rows, it does not",
 }
 BLOCK_SIZE = 32  # its default; docs/results/small_forms.md has the measurements
 
