@@ -94,6 +94,18 @@ def test_the_fastest_form_that_is_exact_enough_is_chosen():
     assert chooser.best(1.0).form is reference
 
 
+def test_a_form_made_of_texts_is_judged_by_others():
+    numbers = np.arange(9)
+    parts = np.split(numbers, [4, 4, 5, 8])  # batches of 4, 0, 1, 3 and 1 texts
+    batches = [{"input_ids": part[:, None], "segment_ids": part[:, None]} for part in parts]
+    used = np.concatenate([batch["segment_ids"] for batch in tuning._every_second(batches)])
+    others = tuning._of_others(numbers[:, None])
+    assert sorted([*used[:, 0], *others[:, 0]]) == numbers.tolist()
+    assert (len(used), len(others)) == (5, 4)
+    alone = [{"input_ids": numbers[:1, None]}]
+    assert len(tuning._every_second(alone)) == len(tuning._of_others(numbers[:1])) == 1
+
+
 def test_all_numbers_of_tokens_are_measured_with_the_same_texts(sources, monkeypatch):
     predictor = load_predictor(sources("embedder"), engine="onnxruntime")
     examples = [predictor.check("the cat sat on a mat")] * 40
