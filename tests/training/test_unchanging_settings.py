@@ -21,7 +21,8 @@ OTHER = (
     "--eval_batch_size=3 --save_checkpoints_steps=1 --keep_checkpoint_max=1 --eval_every_steps=1"
     " --max_eval_steps=1 --log_every_steps=3 --early_stopping_patience=9",
     f"--stop_after_steps={STEPS + 1}",
-    "--distribution_strategy=mirrored --gradient_accumulation_steps=2",  # two devices (conftest.py)
+    # Two devices (conftest.py), which wait for nobody.
+    "--distribution_strategy=mirrored --gradient_accumulation_steps=2 --worker_timeout_seconds=9",
     "--jit_compile=on",
 )
 AS_GRAPHS = OTHER[-2:]  # the others run operation by operation, which saves the time of tracing
