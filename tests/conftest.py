@@ -44,6 +44,15 @@ def pytest_xdist_make_scheduler(config, log):
     return Files(config, log)
 
 
+# Files that take minutes: begun last, they would keep one process busy while the other has nothing left to do.
+_LONG = ("tests/training/test_workers.py", "tests/test_notebook.py", "tests/test_kills.py")
+
+
+def pytest_collection_modifyitems(items):
+    """Puts the long files first."""
+    items.sort(key=lambda item: not item.nodeid.startswith(_LONG))
+
+
 def pytest_collection_finish():
     """What is in memory now stays there, so garbage collections, of which each training makes some, leave it out."""
     gc.collect()

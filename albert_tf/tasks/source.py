@@ -54,7 +54,8 @@ class Source(abc.ABC):
     # Setting that cuts texts -> what these are called.
     texts: Mapping[str, str] = {"max_seq_length": "texts"}
     name_of_groups = "texts"  # see `group_of`
-    splits_may_share: bool = False  # whether the same texts in both files are in order
+    # Whether the same groups in training and evaluation data are in order; a task where they are not has `group_of`.
+    splits_may_share: bool = True
     is_multi_label: bool = False  # whether an example has any number of labels
     may_have_windows: bool = False  # whether --windows, which is off, would read long texts whole
     _has_warned: bool = False

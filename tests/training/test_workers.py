@@ -197,17 +197,34 @@ def test_a_run_continues_with_another_number_of_workers(folder, one_device):
     assert_close(folder / "changing", one_device)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [2, 4])
-def test_fine_tuning_on_workers_is_that_on_one_device(task_flags, tmp_path, number):
+@pytest.fixture(scope="module")
+def fine_tune_on(task_flags, tmp_path_factory):
+    """A function that fine-tunes on so many workers; returns the folder of the run."""
     runner, flags = task_flags["mrpc"]
     command = [f"run_{runner}.py", *flags, "--deterministic"]
     command += ["--hidden_dropout_prob=0", "--classifier_dropout_prob=0"]
     command += ["--train_batch_size=12", "--eval_batch_size=12"]
     command += ["--learning_rate=1e-4"]  # 0.01 enlarges rounding to 1e-5 in twelve steps
-    run_workers(1, *command, f"--output_dir={tmp_path / 'one'}")
-    run_workers(number, *command, f"--output_dir={tmp_path / 'several'}")
-    assert_close(tmp_path / "several", tmp_path / "one")
+
+    def run(number: int):
+        folder = tmp_path_factory.mktemp("fine_tuning") / "run"
+        run_workers(number, *command, f"--output_dir={folder}")
+        return folder
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def fine_tuned_on_one_device(fine_tune_on):
+    return fine_tune_on(1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [2, 4])
+def test_fine_tuning_on_workers_is_that_on_one_device(
+    fine_tune_on, fine_tuned_on_one_device, number
+):
+    assert_close(fine_tune_on(number), fine_tuned_on_one_device)
 
 
 @pytest.mark.parametrize("index", [0, 1], ids=["chief", "other"])

@@ -9,6 +9,7 @@ class TextSource(Source):
     """A GLUE task (its row of the table is `glue`), or a user's own files; items are `TextExample`s."""
 
     config: ClassifierConfig
+    splits_may_share = False
     feature_function = (text_pairs.make_text_features, text_pairs.TextFeatureSettings)
 
     def __init__(self, config: ClassifierConfig):

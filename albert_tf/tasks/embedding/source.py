@@ -70,7 +70,6 @@ class EmbeddingSource(Source):
     config: EmbeddingConfig
     task_name = "embedding"
     name_of_groups = "first texts"
-    splits_may_share = True  # a text can be compared with others in each
     feature_function = (make_group_features, PairSettings)
     relevant: Sequence[Sequence[int]] = ()
     own_texts: Sequence[int] = ()

@@ -13,6 +13,7 @@ class SquadSource(Source):
     labels = ("start", "end")
     texts = {"max_query_length": "questions"}
     name_of_groups = "contexts"
+    splits_may_share = False
     feature_function = (windows.make_windows, windows.WindowSettings)
 
     def __init__(self, config: SquadConfig):

@@ -13,6 +13,7 @@ class TaggingSource(Source):
     task_name = "tagging"
     label_columns = ("tag_numbers",)
     name_of_groups = "sentences"
+    splits_may_share = False
     form: TagForm | None = None  # of the tags of the training data
     feature_function = (windows.make_windows, windows.WindowSettings)
 
