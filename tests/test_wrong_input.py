@@ -66,7 +66,7 @@ WRONG_FLAGS = {
     f"{CREATE_X} --pipeline_options=--x": "--pipeline_options contradicts --runner=local",
     f"{CREATE_X} --runner=dask --pipeline_options=--x": "--pipeline_options contradicts --runner=dask",
     f"{CREATE_X} --dask_scheduler=tcp://a:1": "--dask_scheduler contradicts --runner=local",
-    f"{CREATE_X} --runner=direct --pipeline_options=--a='": "cannot be split into options (No clos",
+    f"{CREATE_X} --runner=portable --pipeline_options=--a='": "cannot be split into options (No clos",
     "data_prep.train_sentencepiece --output_prefix=x --input_file={tasks} --vocab_size=13": (
         "--vocab_size must be at least 14"
     ),

@@ -1,6 +1,6 @@
 r"""Time of create_pretraining_data on each engine: 25 MB of text, ten passes; start of the workers included.
 
-    make bench-cluster BENCH_FLAGS=--engines=local:2,dask:2,direct:2
+    make bench-cluster BENCH_FLAGS=--engines=local:2,dask:2,portable:1
     make bench-cluster BENCH_FLAGS=--write
 
 Prints a table: seconds, processor seconds of all processes, and both as multiples of the local engine's at the same
@@ -53,7 +53,6 @@ RUNS = (
     ("dask", 4),
     ("portable", 1),
     ("portable", 2),
-    ("direct", 2),
 )
 NUM_ITEMS = 1500  # without work, for the cost of the driver
 

@@ -11,7 +11,7 @@ CONTENT = {
         "local:1": {"seconds": [14.0, 12.0], "processor_seconds": [14.0, 13.0]},
         "local:2": {"seconds": [8.0, 10.0, 7.0], "processor_seconds": [14.0, 14.0, 14.0]},
         "dask:2": {"seconds": [12.0, 11.0, 9.1], "processor_seconds": [21.0, 17.5, 14.0]},
-        "direct:2": {"seconds": [20.0], "processor_seconds": [30.0]},
+        "portable:2": {"seconds": [20.0], "processor_seconds": [30.0]},
     },
     "text": {
         "text_bytes": 25_000_000,
@@ -32,8 +32,8 @@ def test_ratios_are_to_the_local_engine_in_the_same_round():
 
 
 def test_without_a_local_run_there_are_no_ratios():
-    alone = {**CONTENT, "runs": {"direct:2": CONTENT["runs"]["direct:2"]}}
-    assert engines_report.row(alone, "direct:2")[4:6] == ["", ""]
+    alone = {**CONTENT, "runs": {"portable:2": CONTENT["runs"]["portable:2"]}}
+    assert engines_report.row(alone, "portable:2")[4:6] == ["", ""]
 
 
 def test_the_small_run_itself_has_its_own_blocks_and_shards():

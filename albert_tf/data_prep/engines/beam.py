@@ -3,7 +3,6 @@
 import concurrent.futures
 import contextlib
 import functools
-import logging
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator
@@ -14,7 +13,6 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineState
 
 from albert_tf.core.errors import UserError
-from albert_tf.core.workers import num_cores
 from albert_tf.data_prep.engines.settings import EngineSettings
 
 _FILES_READ_TOGETHER = 64  # remote ones answer slowly
@@ -54,18 +52,9 @@ def _call(item: Any, function: Callable[[Any, Any], Any], shared: Any) -> None:
 
 
 def pipeline_options(settings: EngineSettings) -> PipelineOptions:
-    """The options of Beam: those that `--runner` and `--num_workers` imply, followed by the user's."""
-    options = [f"--runner={settings.runner.capitalize()}Runner"]
-    if settings.runner == "direct":
-        num_workers = settings.num_workers or num_cores()
-        mode = "in_memory" if num_workers == 1 else "multi_processing"
-        options += [f"--direct_num_workers={num_workers}", f"--direct_running_mode={mode}"]
-        # Has no effect on a pipeline without triggers, but prevents Beam from downloading another runner (Prism).
-        options += ["--allow_unsafe_triggers"]
-        # The run raises a single error; the workers' logs would repeat it.
-        options += ["--default_sdk_harness_log_level=CRITICAL"]
-        logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
-    return PipelineOptions([*options, *shlex.split(settings.pipeline_options)])
+    """The options of Beam: the runner that `--runner` names, followed by the user's."""
+    runner = f"--runner={settings.runner.capitalize()}Runner"
+    return PipelineOptions([runner, *shlex.split(settings.pipeline_options)])
 
 
 def _run(pipeline: apache_beam.Pipeline) -> None:

@@ -6,7 +6,7 @@ import shlex
 from albert_tf.core.settings import Settings, setting
 from albert_tf.core.workers import num_workers_setting
 
-BEAM_RUNNERS = ("direct", "flink", "spark", "dataflow", "portable")
+BEAM_RUNNERS = ("flink", "spark", "dataflow", "portable")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,8 +39,8 @@ class EngineSettings(DaskSettings):
 
     runner: str = setting(
         "local",
-        "local: processes of this machine; dask: the workers of a Dask cluster; the others use Apache Beam: direct on"
-        " this machine, portable at any --job_endpoint. Changes no result.",
+        "local: processes of this machine; dask: the workers of a Dask cluster; the others use Apache Beam,"
+        " portable at any --job_endpoint. Changes no result.",
         choices=("local", "dask", *BEAM_RUNNERS),
         changes_results=False,
     )

@@ -17,6 +17,8 @@ from tests.data_prep.test_create_pretraining_data import (
 from tests.helpers import made_up_text, run_script
 
 HAS_BEAM = importlib.util.find_spec("apache_beam") is not None
+# Beam's job service in the process of the program, as its own tests start it.
+EMBEDDED = "--job_endpoint=embed --environment_type=LOOPBACK"
 PROGRAM = "-m data_prep.create_pretraining_data"
 needs_beam = pytest.mark.skipif(not HAS_BEAM, reason="Apache Beam is not installed")
 
@@ -43,8 +45,11 @@ def make(make_records, text_folder):
     """Makes records of `text_folder` with Beam, if not asked for another engine; returns their folder."""
 
     def records(folder="records", **changes):
-        defaults = {"input_file": str(text_folder), "dupe_factor": 3, "runner": "direct"}
-        return make_records(folder, **{**defaults, **changes})
+        settings = {"input_file": str(text_folder), "dupe_factor": 3, "runner": "portable"}
+        settings.update(changes)
+        if settings["runner"] == "portable":
+            settings["pipeline_options"] = EMBEDDED
+        return make_records(folder, **settings)
 
     return records
 
@@ -62,33 +67,32 @@ def small_blocks(monkeypatch):
     "changes",
     [
         {"record_format": "full", "sentence_task": "nsp", "num_shards": 2},
-        # All work is handed out twice.
-        {"masking": "dynamic", "pipeline_options": "--direct_runner_bundle_repeat=1"},
-        {"pipeline_options": "--direct_running_mode=multi_threading --direct_num_workers=3"},
+        {"masking": "dynamic"},
+        {},
     ],
-    ids=["full", "dynamic_repeated", "packed_threads"],
+    ids=["full", "dynamic", "packed"],
 )
 def test_files_and_metadata_are_those_of_the_local_engine(make, small_blocks, changes):
-    direct = make("direct", **changes)
-    assert metadata_of(direct)["counts"]["blocks"] > 8
-    local = make("local", **{**changes, "runner": "local", "pipeline_options": ""})
-    assert contents(direct) == contents(local)
+    portable = make("portable", **changes)
+    assert metadata_of(portable)["counts"]["blocks"] > 8
+    local = make("local", **changes, runner="local")
+    assert contents(portable) == contents(local)
 
 
 @needs_beam
 @pytest.mark.slow
-def test_two_worker_processes(tmp_path, spm_model_file):
+def test_the_command_in_the_shell(tmp_path, spm_model_file):
     text_file = tmp_path / "text.txt"
     text_file.write_text(made_up_text(3500, seed=3, num_sentences=(6, 18)))
     assert text_file.stat().st_size > 2 * blocks.BLOCK_BYTES
     flags = [f"--input_file={text_file}", f"--spm_model_file={spm_model_file}"]
     flags += ["--max_seq_length=64", "--dupe_factor=1", "--record_format=full"]
-    two = ["--runner=direct", "--num_workers=2", "--pipeline_options=--job_name=two"]
-    for name, more in {"direct": two, "local": []}.items():
+    beam_flags = ["--runner=portable", f"--pipeline_options={EMBEDDED}"]
+    for name, more in {"portable": beam_flags, "local": []}.items():
         result = run_script(PROGRAM, *flags, f"--output_dir={tmp_path / name}", *more)
         assert result.returncode == 0, result.stderr
     assert metadata_of(tmp_path / "local")["counts"]["blocks"] > 2
-    assert contents(tmp_path / "direct") == contents(tmp_path / "local")
+    assert contents(tmp_path / "portable") == contents(tmp_path / "local")
 
 
 @needs_beam
@@ -103,7 +107,7 @@ def test_a_run_is_resumed_where_another_was_stopped(make, monkeypatch, small_blo
     assert "resuming the run" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("runner", ["local", pytest.param("direct", marks=needs_beam)])
+@pytest.mark.parametrize("runner", ["local", pytest.param("portable", marks=needs_beam)])
 def test_remote_paths_give_the_same_files(make, tmp_path, text_folder, spm_model_file, runner):
     local = make("local", runner="local")
     remote = make(
@@ -150,7 +154,7 @@ def test_options_reach_beam():
 
 @pytest.mark.parametrize(
     ("runner", "module", "name"),
-    [("direct", "apache_beam", "Apache Beam"), ("dask", "distributed", "Dask")],
+    [("portable", "apache_beam", "Apache Beam"), ("dask", "distributed", "Dask")],
 )
 def test_a_missing_package_is_one_line(tmp_path, spm_model_file, runner, module, name):
     missing = f"raise ModuleNotFoundError('not here', name='{module}')"
