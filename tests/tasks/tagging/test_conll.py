@@ -83,7 +83,7 @@ WRONG = {
     "EU\tB-ORG\n\tO\n": "a.conll: line 2: has no word; an empty line ends a sentence",
     "EU B-ORG\nis VBZ\n": "a.conll: line 2: expected a tag such as O, B-LOC or I-LOC, got 'VBZ';",
     "EU O\n": "every tag is O; name the column of the tags with --tag_column",
-    "EU\xff O\n".encode("latin-1"): "cannot be read: 'utf-8' codec can't decode",
+    "EU\xff O\n".encode("latin-1"): "cannot be read: line 1: 'utf-8' codec can't decode",
 }
 
 
