@@ -64,10 +64,8 @@ LAYOUTS: tuple[Layout, ...] = (
 )
 
 _ADDRESSES = ("http://", "https://", "kaggle://")
-_OF_KERAS = (
-    ".keras",
-    ".h5",
-)  # how the names of files of Keras end, those of keras-hub's presets too
+# How the names of files of Keras end, those of keras-hub's presets too.
+_OF_KERAS = (".keras", ".h5")
 _NOT_READ = "which is not read; give the folder or checkpoint that it was made from"
 
 
@@ -136,9 +134,8 @@ def _what_is_wrong_with(folder: str) -> str:
 
     versions = [name for name in names if files.exists(os.path.join(folder, name, GRAPH))]
     if versions:
-        found = (
-            "has SavedModels in subfolders (exports of this project and ALBERTs of TF-Hub are read)"
-        )
+        readable = "exports of this project and ALBERTs of TF-Hub are read"
+        found = f"has SavedModels in subfolders ({readable})"
         return f"{found}; give one of them, such as {folder}/{versions[-1]}"
 
     of_keras = [name for name in names if name.endswith(_OF_KERAS)]

@@ -49,7 +49,7 @@ def read_without_arrays(path: str) -> Weights:
     for name, value in settings.get("task", {}).items():
         if name in text:
             text[name] = value
-    is_finetuned = bool(settings["model"].get("finetuning_task"))
+    is_finetuned = _is_fine_tuning(settings)
     return Weights(
         checkpoint or folder,
         AlbertConfig.from_dict(settings["model"], source=folder),
@@ -75,13 +75,18 @@ def read(path: str) -> Weights:
 
     settings = _settings_in(folder)
     checkpoint = newest_checkpoint(os.path.join(folder, _CHECKPOINTS))
-    if settings["model"].get("finetuning_task"):
+    if _is_fine_tuning(settings):
         checkpoint = newest_checkpoint(os.path.join(folder, _CHECKPOINTS, _BEST)) or checkpoint
     if not checkpoint:
         raise UserError(f"{folder}: the run has no checkpoint yet")
     if not _is_finished(folder):
         _remark_on_unfinished(folder, checkpoint, settings)
     return _read_checkpoint(checkpoint)
+
+
+def _is_fine_tuning(settings: Mapping[str, Any]) -> bool:
+    """Whether a run, of which these are the settings, trains a head for a task, and so keeps the best model."""
+    return bool(settings["model"].get("finetuning_task"))
 
 
 def _is_finished(folder: str) -> bool:

@@ -105,9 +105,8 @@ class ModelWithHead(SavableModel):
     pipeline_tag = ""  # the name of its task on model hubs, if they have one
     head_prefix = ""  # of the released names of the head's variables
     uses_pooler = True  # whether the outputs depend on the pooler, so that training changes it
-    reads_vectors = (
-        False  # whether it is a classifier of vectors, which other libraries do not have
-    )
+    # Whether it is a classifier of vectors, which other libraries do not have.
+    reads_vectors = False
 
     def __init__(
         self,

@@ -89,9 +89,8 @@ class Routes:
         name = self._name
         openai = self._openai
         version = self._version
-        in_serving = (
-            f"/v1/models/{name}/versions/{version}"  # where TensorFlow Serving has a version
-        )
+        # Where TensorFlow Serving has a version.
+        in_serving = f"/v1/models/{name}/versions/{version}"
         no_error = {"error_code": "OK", "error_message": ""}
         status = {"version": version, "state": "AVAILABLE", "status": no_error}
         state = {"name": name, "ready": True, "model_version_status": [status]}

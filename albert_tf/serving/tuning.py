@@ -66,9 +66,8 @@ class Measured:
     form: Form
     contents: Mapping[str, bytes]  # of its files
     model: OnnxModel
-    cosines: (
-        np.ndarray
-    )  # [texts], of its outputs with those in float32; not of the texts with which it was made
+    # [texts], of its outputs with those in float32; without the texts with which the form was made.
+    cosines: np.ndarray
     # The share of these texts with the same label; None for models without labels.
     same_answers: float | None
     seconds: list[float] = dataclasses.field(default_factory=list)  # of the processor, of each pass

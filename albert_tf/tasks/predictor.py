@@ -79,9 +79,8 @@ class Predictor(abc.ABC):
     line_format: str = "text"  # whether a line is usually a text or a JSON object, "text" or "json"
     default_settings: Mapping[str, Any] = {}  # for folders without `task_settings`, as of others
     sequence_names: tuple[str, ...] = ("input_ids", "segment_ids")  # read besides `input_mask`
-    shortest_length: int = (
-        1  # the model needs at least as many positions; shorter sequences are padded
-    )
+    # The model needs at least as many positions; shorter sequences are padded.
+    shortest_length: int = 1
     loaded_from: Callable[[], "Predictor"] | None = (
         None  # loads it again; None: made from a model in memory
     )

@@ -118,6 +118,21 @@ def outputs_of(model, features, file: str = "model.onnx") -> dict[str, np.ndarra
     return {name: outputs[ours].numpy() for name, ours in names.items()}
 
 
+def assert_close_to_model(model, features, file: str, content: bytes, most: float) -> None:
+    """Checks that a file in small weights computes the model's outputs, to `most` of their spread."""
+    expected = outputs_of(model, features, file)
+    found = onnx_model.OnnxModel({file: content}, model.config).outputs(file, features)
+    assert found.keys() == expected.keys()
+    for key, array in found.items():
+        assert array.shape == expected[key].shape
+        if "top" in key:  # close scores may change places
+            continue
+        usual = expected[key] > -1e20  # the others are not allowed as answers
+        spread = max(1.0, float(np.std(expected[key][usual])))
+        error = np.sqrt(np.mean(np.square((array - expected[key])[usual]))) / spread
+        assert error < most, (key, error)
+
+
 @pytest.fixture(scope="session")
 def spm(tmp_path_factory) -> str:
     path = tmp_path_factory.mktemp("spm") / "spiece.model"

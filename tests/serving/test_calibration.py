@@ -13,7 +13,7 @@ from albert_tf.serving.onnx_model import OnnxModel
 from albert_tf.serving.quantization import Rounding
 from lab.small_forms import batches_of
 from tests.helpers import ROOT, TINY
-from tests.serving.conftest import features_of, outputs_of
+from tests.serving.conftest import assert_close_to_model, features_of, outputs_of
 from tests.serving.test_onnx_files import make
 from tests.serving.test_quantization import WIDE, cosines
 
@@ -49,17 +49,7 @@ def test_every_class_is_close_to_the_model(name):
     model = make(name)
     features = features_of(model, 1, 3, TINY.max_position_embeddings)
     for file, content in contents_of(model, features).items():
-        expected = outputs_of(model, features, file)
-        found = OnnxModel({file: content}, model.config).outputs(file, features)
-        assert found.keys() == expected.keys()
-        for key, array in found.items():
-            assert array.shape == expected[key].shape
-            if "top" in key:  # close scores may change places
-                continue
-            usual = expected[key] > -1e20  # the others are not allowed as answers
-            spread = max(1.0, float(np.std(expected[key][usual])))
-            error = np.sqrt(np.mean(np.square((array - expected[key])[usual]))) / spread
-            assert error < 0.15, (key, error)
+        assert_close_to_model(model, features, file, content, 0.15)
 
 
 @pytest.mark.parametrize("engine", [OnnxRuntime(), OpenVino("float32", 128)], ids=str)

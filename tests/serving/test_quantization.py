@@ -12,7 +12,7 @@ from albert_tf.model import heads
 from albert_tf.serving import onnx_files, quantization
 from albert_tf.serving.onnx_model import OnnxModel
 from tests.helpers import ROOT, TINY
-from tests.serving.conftest import features_of, outputs_of
+from tests.serving.conftest import assert_close_to_model, features_of, outputs_of
 from tests.serving.test_onnx_files import make
 
 pytest.importorskip("onnxruntime")
@@ -82,17 +82,7 @@ def test_every_class_in_small_weights_is_close_to_the_model(name, how):
     contents = onnx_files.convert(weights_of(model), (), how)
     features = features_of(model, 1, 3, TINY.max_position_embeddings)
     for file, content in contents.items():
-        expected = outputs_of(model, features, file)
-        found = OnnxModel({file: content}, model.config).outputs(file, features)
-        assert found.keys() == expected.keys()
-        for key, array in found.items():
-            assert array.shape == expected[key].shape
-            if "top" in key:  # close scores may change places
-                continue
-            usual = expected[key] > -1e20  # the others are not allowed as answers
-            spread = max(1.0, float(np.std(expected[key][usual])))
-            error = np.sqrt(np.mean(np.square((array - expected[key])[usual]))) / spread
-            assert error < most, (key, error)
+        assert_close_to_model(model, features, file, content, most)
         graph = onnx.load_from_string(content).graph
         operations = {node.op_type for node in graph.node}
         of_forms = {each for each, _ in FORMS.values()}

@@ -1,10 +1,11 @@
 """Linear models of vectors: logistic regression of one label or several, and ridge regression of scores.
 
-The objectives are those of scikit-learn, whose numbers the tests repeat: C times the sum of the losses of the examples
-(of scores, half the squared error), plus half the sum of the squared weights; intercepts are free. C is in the unit of
-vectors whose mean length is 1.
+The objectives are those of scikit-learn, whose numbers the tests repeat: the inverse regularization (its "C") times the
+sum of the losses of the examples (of scores, half the squared error), plus half the sum of the squared weights;
+intercepts are free. The inverse regularization is in the unit of vectors whose mean length is 1.
 
-N is the number of examples, D that of the values of a vector, C that of labels.
+Shapes: N examples, D values of a vector, C labels, K outputs that are fitted (1 for two labels, or a score), and
+P = D + 1 parameters of an output.
 """
 
 from collections.abc import Callable

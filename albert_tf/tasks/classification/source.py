@@ -54,6 +54,8 @@ class TextSource(Source):
         if not is_labelled:  # unknown labels are refused later
             return examples
         separator = config.separator if self.is_multi_label else ""
+        if not separator and not self.is_regression:
+            tsv.check_labelled(examples, path)
         if not self.labels and len(config.label_column_names) > 1:
             self.labels = tuple(config.label_column_names)
         if not self.labels:

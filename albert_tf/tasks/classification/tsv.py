@@ -71,8 +71,6 @@ def with_values(
     examples: Sequence[TextExample], path: str, labels: Sequence[str], label_separator: str = ""
 ) -> list[TextExample]:
     """The examples of `read_own` with indices of labels; without labels with scores; with a separator with sets."""
-    if labels and not label_separator:
-        _check_labelled(examples, path)
     indices = label_indices(labels)
     found = []
     for example in examples:
@@ -88,7 +86,7 @@ def with_values(
     return found
 
 
-def _check_labelled(examples: Sequence[TextExample], path: str) -> None:
+def check_labelled(examples: Sequence[TextExample], path: str) -> None:
     """Checks that every row has a label."""
     unlabeled = [example for example in examples if not str(example.label).strip()]
     if not unlabeled:
@@ -136,8 +134,6 @@ def find_labels(
     There must be two different labels or more, and each row must have one; with a separator, some row must have
     several. Example: examples with 10, 2, 1.0, 2 -> ("1", "2", "10")
     """
-    if not label_separator:
-        _check_labelled(examples, path)
     labels: set[str] = set()
     counts: set[int] = set()  # how many labels an example has
     has_twice = False  # whether an example has the same label twice
