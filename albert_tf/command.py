@@ -62,11 +62,22 @@ def main() -> None:
         return
     name, *rest = words
     if name not in programs:
-        expected = ", ".join([*programs, DATA] if programs is PROGRAMS else programs)
-        print(f"{command}: no program is called {name!r}; expected {expected}", file=sys.stderr)
+        print(
+            f"{command}: no program is called {name!r}; {_expected(name, programs)}",
+            file=sys.stderr,
+        )
         sys.exit(FLAG_ERROR)
     sys.argv = [f"{command} {name}", *rest]
     _run(programs[name])
+
+
+def _expected(name: str, programs: Mapping[str, str]) -> str:
+    """What may stand in place of the name of a program that is not there."""
+    if programs is DATA_PROGRAMS:
+        return f"expected {', '.join(programs)}"
+    if name in DATA_PROGRAMS:
+        return f"expected albert-tf {DATA} {name}"
+    return f"expected {', '.join([*programs, DATA])}"
 
 
 def start(name: str) -> None:

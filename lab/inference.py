@@ -2,20 +2,22 @@ r"""Compares engines and forms of an embedder side by side: texts per second, co
 
     python -m lab.inference models/albert-minilm-l6 --data_dir=data
 
-"Ours" are the exports of this project, in the batches that its predictors make (at most 1,024 tokens). The others are
-what somebody would do with the same model: its file in float32 in ONNX Runtime and OpenVINO, the quantization of both
-(`quantize_dynamic`, and static quantization by NNCF), in batches of 32 texts of similar length. NNCF and
-`int8_calibrated` are made with the texts of the times; cosines and STS-B are those of other texts. All take turns in
-one process, one thread each; tokens are left out. Engines that are not installed are skipped.
+"Ours" are the exports of this project. The others are what somebody would do with the same model: its file in float32
+in ONNX Runtime and OpenVINO, and the quantization of both (`quantize_dynamic`, and static quantization by NNCF). All
+compute the same batches: of 32 texts of similar length, those that the predictors here make (at most 1,024 tokens), and
+one text at a time. NNCF and `int8_calibrated` are made with the texts of the times; cosines and STS-B
+are those of other texts. All take turns in one process, one thread each; tokens are left out. Engines that are not
+installed are skipped.
 
 It also measures one text of 16 tokens in a model of random weights with one shared layer, and with layers of their own.
-The output file gets an entry for each model, and the page its tables and the picture.
+The output file gets an entry for each model and each set of instructions, and the page its tables and the picture.
+`python -m lab.hidden_instructions avx512,avx_vnni python -m lab.inference ...` measures what a processor without these
+instructions would do.
 """
 
 import dataclasses
 import datetime
 import importlib.metadata
-import json
 import pathlib
 import tempfile
 import time
@@ -24,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from albert_tf.core import files, flags
+from albert_tf.core import flags
 from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings, setting
 from albert_tf.formats import layouts
@@ -35,7 +37,7 @@ from albert_tf.serving import calibration, graph_engines, onnx_files
 from albert_tf.serving.graph_engines import OnnxRuntime, OpenVino, Run
 from albert_tf.serving.onnx_model import MODEL, inputs_of
 from albert_tf.serving.tuning import CALIBRATED
-from lab import machine, real_weights, report, tables
+from lab import hidden_instructions, machine, real_weights, report, tables
 from lab.small_forms import batches_of, texts_for_times
 
 Batches = list[dict[str, np.ndarray]]
@@ -48,6 +50,13 @@ OURS = {
     "int8_weights, OpenVINO": ("int8_weights", OpenVino("float32", 128)),
     "int8_weights, OpenVINO, bfloat16": ("int8_weights", OpenVino("bfloat16", 128)),
 }
+SPEED = "texts_per_processor_second"
+SPEED_IN_OUR_BATCHES = "texts_per_processor_second_in_our_batches"
+ONE_TEXT = "milliseconds_of_one_text"
+LEAST_LOST = 1e-5  # in the picture, of forms in float32
+_COLUMNS = (
+    "way | texts/s | relative | in our batches | one text, ms | median cosine | least | STS-B | MB"
+)
 OF_A_USER = 32  # texts of a batch of others
 LATENCY_TOKENS = 16
 LATENCY_CALLS = 200
@@ -72,10 +81,12 @@ class Way:
     """A way to compute the model."""
 
     run: Run
-    batches: Batches  # of the texts for times
     megabytes: float
     is_ours: bool
-    seconds: list[float] = dataclasses.field(default_factory=list)
+    # Seconds of each pass over the usual batches, and over those of our predictors; of each call with one text.
+    usual: list[float] = dataclasses.field(default_factory=list)
+    in_our_batches: list[float] = dataclasses.field(default_factory=list)
+    one_text: list[float] = dataclasses.field(default_factory=list)
 
 
 def main(settings: EngineSettings) -> None:
@@ -87,15 +98,20 @@ def main(settings: EngineSettings) -> None:
     data = real_weights.read_data(settings.data_dir)["test"]
     texts = texts_for_times(settings.data_dir)
     most = predictor.task_settings["max_seq_length"]
+    usual = batches_of(predictor.tokenizer, texts, most)
+    ours = batches_of(
+        predictor.tokenizer, texts, most, most_tokens=predictor.compute.tokens_of_batch
+    )
+    one_text = {name: array[-1:, :LATENCY_TOKENS] for name, array in usual[-1].items()}
     with tempfile.TemporaryDirectory() as folder:
-        ways = ways_to_compute(weights, predictor, texts, most, pathlib.Path(folder))
+        ways = ways_to_compute(weights, usual, pathlib.Path(folder))
         for _ in range(settings.repetitions):
             for way in ways.values():
-                way.run(inputs_of(way.batches[0]))  # fills the caches
-                started = time.process_time()
-                for batch in way.batches:
-                    way.run(inputs_of(batch))
-                way.seconds.append(time.process_time() - started)
+                way.usual.append(processor_seconds(way.run, usual))
+                way.in_our_batches.append(processor_seconds(way.run, ours))
+        for _ in range(LATENCY_CALLS):
+            for way in ways.values():
+                way.one_text.append(seconds_of_one_text(way.run, one_text))
         pairs = batches_of(predictor.tokenizer, [*data[0], *data[1]], most)
         rows = {}
         expected: np.ndarray | None = None
@@ -105,8 +121,10 @@ def main(settings: EngineSettings) -> None:
             cosines = (vectors * expected).sum(axis=1)
             rows[name] = {
                 "is_ours": way.is_ours,
-                "texts_per_processor_second": round(len(texts) / float(np.median(way.seconds)), 1),
-                "seconds": [round(seconds, 3) for seconds in way.seconds],
+                SPEED: per_second(texts, way.usual),
+                SPEED_IN_OUR_BATCHES: per_second(texts, way.in_our_batches),
+                ONE_TEXT: round(1e3 * float(np.median(way.one_text)), 2),
+                "seconds": [round(seconds, 3) for seconds in way.usual],
                 "median_cosine": round(float(np.median(cosines)), 5),
                 "least_cosine": round(float(cosines.min()), 5),
                 "sts_b_spearman": sts_b(vectors, predictor.tokenizer, data, most),
@@ -114,8 +132,10 @@ def main(settings: EngineSettings) -> None:
             }
             print(name, rows[name], flush=True)
     result = {
+        "model": pathlib.Path(settings.model).name,
         "processor": machine.processor_name(),
-        "instructions": instructions(),
+        "instructions": hidden_instructions.instructions(),
+        "hidden": [*hidden_instructions.hidden()],
         "date": f"{datetime.date.today()}",
         "commit": machine.commit(".", short=True),
         "versions": versions(),
@@ -123,34 +143,48 @@ def main(settings: EngineSettings) -> None:
         "ways": rows,
         "one_text_of_16_tokens": latency(),
     }
-    output = pathlib.Path(settings.output_file)
-    results = json.loads(output.read_text()) if output.exists() else {}
-    results[pathlib.Path(settings.model).name] = result
-    files.write_bytes(settings.output_file, files.json_bytes(results))
+    runs = hidden_instructions.with_run(settings.output_file, result)
     if settings.page:
-        plot(rows, pathlib.Path(settings.page).parent / "pictures" / "engines.png")
-        report.replace_parts(settings.page, {"engines": page_lines(results)})
+        plot(runs, pathlib.Path(settings.page).parent.parent / "pictures" / "engines.png")
+        report.replace_parts(settings.page, {"engines": page_lines(runs)})
 
 
-def ways_to_compute(
-    weights: Weights, predictor: Any, texts: Sequence[str], most: int, folder: pathlib.Path
-) -> dict[str, Way]:
+def processor_seconds(run: Run, batches: Batches) -> float:
+    """Of one pass over batches."""
+    run(inputs_of(batches[0]))  # fills the caches
+    started = time.process_time()
+    for batch in batches:
+        run(inputs_of(batch))
+    return time.process_time() - started
+
+
+def per_second(texts: Sequence[str], seconds: Sequence[float]) -> float:
+    """Texts per second of the median pass."""
+    return round(len(texts) / float(np.median(seconds)), 1)
+
+
+def seconds_of_one_text(run: Run, text: dict[str, np.ndarray]) -> float:
+    """Of a call with one text, after another, as a process that serves one model has it in its caches."""
+    inputs = inputs_of(text)
+    run(inputs)
+    started = time.perf_counter()
+    run(inputs)
+    return time.perf_counter() - started
+
+
+def ways_to_compute(weights: Weights, batches: Batches, folder: pathlib.Path) -> dict[str, Way]:
     """All that can be computed here; the first is that in float32, of which the others' cosines are taken."""
     missing = report_of(weights).initialized
-    ours = batches_of(
-        predictor.tokenizer, texts, most, most_tokens=predictor.compute.tokens_of_batch
-    )
-    usual = batches_of(predictor.tokenizer, texts, most)
     ways = {}
     for name, (quantization, engine) in OURS.items():
         if not graph_engines.is_installed(engine.name):
             continue
         if quantization == CALIBRATED:
-            roundings = calibration.roundings_of(weights, missing, usual)
+            roundings = calibration.roundings_of(weights, missing, batches)
             content = onnx_files.calibrated(weights, missing, roundings)[MODEL]
         else:
             content = onnx_files.convert(weights, missing, quantization)[MODEL]
-        ways[name] = Way(engine.compile(content, 1), ours, len(content) / 1e6, True)
+        ways[name] = Way(engine.compile(content, 1), len(content) / 1e6, is_ours=True)
 
     path = folder / "float32.onnx"
     path.write_bytes(onnx_files.convert(weights, missing)[MODEL])
@@ -159,14 +193,14 @@ def ways_to_compute(
         "ONNX Runtime, quantize_dynamic": lambda: dynamic(path),
         "OpenVINO, float32": lambda: compiled(OpenVino("float32"), path),
         "OpenVINO, bfloat16": lambda: compiled(OpenVino("bfloat16"), path),
-        "OpenVINO, NNCF": lambda: by_nncf(path, usual),
+        "OpenVINO, NNCF": lambda: by_nncf(path, batches),
     }
     for name, make in others.items():
         try:
             run, megabytes = make()
         except (ImportError, UserError):
             continue
-        ways[name] = Way(run, usual, megabytes, False)
+        ways[name] = Way(run, megabytes, is_ours=False)
     return ways
 
 
@@ -235,7 +269,7 @@ def latency() -> dict[str, dict[str, float]]:
     """Milliseconds of one text, the median of many calls that take turns, for one shared layer and six of their own."""
     rng = np.random.default_rng(0)
     ids = rng.integers(5, 30_000, [1, LATENCY_TOKENS])
-    inputs = inputs_of(_features(ids, np.ones_like(ids)))
+    text = _features(ids, np.ones_like(ids))
     found = {}
     for quantization in ("none", "int8"):
         runs = {}
@@ -247,10 +281,7 @@ def latency() -> dict[str, dict[str, float]]:
         seconds: dict[int, list[float]] = {groups: [] for groups in runs}
         for _ in range(LATENCY_CALLS):
             for groups, run in runs.items():
-                run(inputs)  # a process that serves one model has it in its caches
-                started = time.perf_counter()
-                run(inputs)
-                seconds[groups].append(time.perf_counter() - started)
+                seconds[groups].append(seconds_of_one_text(run, text))
         shared, own = (1e3 * float(np.median(seconds[groups])) for groups in runs)
         found[quantization] = {
             "shared_ms": round(shared, 3),
@@ -277,13 +308,6 @@ def random_weights(groups: int) -> Weights:
     return Weights("random", config, arrays, PRETRAINING)
 
 
-def instructions() -> list[str]:
-    """The instructions of the processor that decide which kernels an engine takes."""
-    known = machine.processor_info().get("flags", "").split()
-    wanted = ("avx2", "avx512f", "avx_vnni", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8")
-    return [name for name in wanted if name in known]
-
-
 def versions() -> dict[str, str]:
     """Of the engines that are installed."""
     found = {}
@@ -293,19 +317,19 @@ def versions() -> dict[str, str]:
     return found
 
 
-def page_lines(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """The tables of the page, one for each model."""
+def page_lines(runs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The tables of the page, one for each model and set of instructions."""
     lines = []
-    for name, result in results.items():
-        ways = result["ways"]
-        fastest = max(
-            way["texts_per_processor_second"] for way in ways.values() if not way["is_ours"]
-        )
+    for run in runs:
+        ways = run["ways"]
+        fastest = fastest_of_others(run)
         rows = [
             (
-                f"{'**ours:** ' * way['is_ours']}{title}",
-                f"{way['texts_per_processor_second']:.1f}",
-                f"{way['texts_per_processor_second'] / fastest:.2f}",
+                f"**ours:** {title}" if way["is_ours"] else title,
+                f"{way[SPEED]:.1f}",
+                f"{way[SPEED] / fastest:.2f}",
+                f"{way[SPEED_IN_OUR_BATCHES]:.1f}",
+                f"{way[ONE_TEXT]:.1f}",
                 f"{way['median_cosine']:.4f}",
                 f"{way['least_cosine']:.3f}",
                 f"{way['sts_b_spearman']:.4f}",
@@ -313,50 +337,95 @@ def page_lines(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
             )
             for title, way in ways.items()
         ]
-        versions = ", ".join(
-            f"{package} {version}" for package, version in result["versions"].items()
-        )
-        machine_line = f"{result['processor']}, {', '.join(result['instructions'])}; {versions}"
-        heads = "way | texts/s | relative | median cosine | least | STS-B | MB"
+        versions = [f"{package} {version}" for package, version in run["versions"].items()]
+        about = [
+            f"{run['model']}, {run['texts']} texts",
+            f"{run['processor']}, {', '.join(run['instructions'])}",
+            ", ".join(versions),
+            f"{run['date']}, {run['commit']}",
+        ]
         lines += [
-            f"{name}, {result['texts']} texts, {machine_line}; {result['date']}, {result['commit']}:",
+            f"#### {run['model']}, {hidden_instructions.title_of(run['instructions'])}",
             "",
-            *tables.table(heads, rows),
+            "; ".join(about) + ":",
+            "",
+            *tables.table(
+                "way | texts/s | relative | in own batches | one text, ms | median cosine | least | STS-B | MB",
+                rows,
+            ),
             "",
         ]
-        for quantization, found in result["one_text_of_16_tokens"].items():
+        for quantization, times in run["one_text_of_16_tokens"].items():
             form = quantization.replace("none", "float32")
             lines.append(
-                f"- One text of 16 tokens, {form}: {found['shared_ms']} ms with one shared layer,"
-                f" {found['own_layers_ms']} ms with six layers of their own, {found['ratio']} of the time."
+                f"- One text of 16 tokens, {form}: {times['shared_ms']} ms with one shared layer,"
+                f" {times['own_layers_ms']} ms with six layers of their own, {times['ratio']} of the time."
             )
-    return lines
+        lines.append("")
+    return lines[:-1]
 
 
-def plot(rows: Mapping[str, Mapping[str, Any]], path: pathlib.Path) -> None:
-    """Texts per second against what is lost, one minus the cosine; the area of a point is that of its file."""
+def fastest_of_others(run: Mapping[str, Any]) -> float:
+    """Texts per second of the fastest way that is not ours."""
+    return max(way[SPEED] for way in run["ways"].values() if not way["is_ours"])
+
+
+def plot(runs: Sequence[Mapping[str, Any]], path: pathlib.Path) -> None:
+    """Texts per second against what is lost, one minus the cosine, for the last model; a panel for each processor.
+
+    The area of a point is that of its file.
+    """
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(figsize=(8, 4.5), layout="constrained")
-    by_speed = sorted(rows.items(), key=lambda item: item[1]["texts_per_processor_second"])
-    for number, (name, row) in enumerate(by_speed):
-        lost = max(1 - row["median_cosine"], 1e-5)
-        color = "tab:blue" if row["is_ours"] else "tab:gray"
-        axes.scatter(
-            row["texts_per_processor_second"], lost, 8 * row["megabytes"], color, alpha=0.6
-        )
-        place = (row["texts_per_processor_second"], lost)
-        axes.annotate(
-            name, place, xytext=(6, 8 - 20 * (number % 2)), textcoords="offset points", fontsize=8
-        )
-    axes.set_yscale("log")
-    axes.set_xlabel("texts per second of one thread")
-    axes.set_ylabel("1 - median cosine with float32")
-    axes.margins(x=0.2, y=0.15)
+    model = runs[-1]["model"]
+    of_model = [run for run in runs if run["model"] == model]
+    names = list(of_model[0]["ways"])
+    figure, panels = pyplot.subplots(
+        1,
+        len(of_model),
+        figsize=(3.2 * len(of_model) + 2.4, 3.8),
+        layout="constrained",
+        sharey=True,
+        squeeze=False,
+    )
+    for axes, run in zip(panels[0], of_model, strict=True):
+        for name, way in run["ways"].items():
+            place = (way[SPEED], max(1 - way["median_cosine"], LEAST_LOST))
+            color = "tab:blue" if way["is_ours"] else "tab:orange"
+            axes.scatter(*place, 8 * way["megabytes"], color, alpha=0.35, linewidth=0)
+            axes.annotate(
+                str(names.index(name) + 1),
+                place,
+                ha="center",
+                va="center",
+                fontsize=7,
+                weight="bold",
+            )
+        axes.set_title(hidden_instructions.title_of(run["instructions"]), fontsize=9)
+        axes.set_yscale("log")
+        axes.set_xlim(left=0)
+        axes.margins(x=0.15, y=0.2)
+    panels[0][0].set_ylabel("1 - median cosine with float32")
+    figure.supxlabel(f"texts per second of one core, {model}", fontsize=9)
+    legend = [
+        f"{number}  {_in_legend(name, of_model[0])}" for number, name in enumerate(names, start=1)
+    ]
+    figure.legend(
+        handles=[pyplot.Line2D([], [], linestyle="") for _ in legend],
+        labels=legend,
+        loc="outside right center",
+        fontsize=7,
+        handlelength=0,
+        frameon=False,
+    )
     figure.savefig(path, dpi=120)
+
+
+def _in_legend(name: str, run: Mapping[str, Any]) -> str:
+    return f"ours: {name}" if run["ways"][name]["is_ours"] else name
 
 
 if __name__ == "__main__":

@@ -51,6 +51,11 @@ def test_an_unknown_program_is_one_line(words):
     assert len(process.stderr.splitlines()) == 1
 
 
+def test_a_program_of_data_is_found_from_its_name_alone():
+    process = albert_tf("train_sentencepiece", "--vocab_size=99")
+    assert process.stderr.endswith("expected albert-tf data train_sentencepiece\n")
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory) -> pathlib.Path:
     folder = tmp_path_factory.mktemp("wheel")

@@ -65,7 +65,7 @@ class TrainSettings(TextSettings):
         0.99995, "Share of the text's characters in the vocabulary.", minimum=0.9, maximum=1
     )
     input_sentence_size: int = setting(
-        10**7, "Sentences to train on, sampled from more.", minimum=1, maximum=LARGEST_INT64
+        10**7, "Sentences to train on, sampled from more.", minimum=101, maximum=LARGEST_INT64
     )
     user_defined_symbols: str = setting(
         "",

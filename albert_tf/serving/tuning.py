@@ -125,7 +125,7 @@ class Tuning:
 
         until = self._ends - _SHARE_FOR_BATCHES * self._seconds
         while time.perf_counter() < until:
-            exact = self._exact(min_cosine)
+            exact = self.exact(min_cosine)
             fastest = min(one.median_seconds for one in exact)
             for one in exact:
                 if one.median_seconds * _HOPELESS <= fastest and time.perf_counter() < until:
@@ -133,9 +133,10 @@ class Tuning:
 
     def best(self, min_cosine: float) -> Measured:
         """The fastest form whose median cosine is at least a number; float32 always is."""
-        return min(self._exact(min_cosine), key=lambda one: one.median_seconds)
+        return min(self.exact(min_cosine), key=lambda one: one.median_seconds)
 
-    def _exact(self, min_cosine: float) -> list[Measured]:
+    def exact(self, min_cosine: float) -> list[Measured]:
+        """The forms whose median cosine is at least a number, and that in float32."""
         return [
             one
             for one in self.measured

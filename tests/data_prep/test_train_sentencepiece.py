@@ -78,6 +78,12 @@ def test_equal_corpora_give_equal_bytes(tmp_path):
     assert pieces(train(tmp_path, input_sentence_size=600)) == pieces(train(tmp_path))  # in order
 
 
+def test_fewer_sentences_than_the_library_accepts_are_an_error_with_the_least(tmp_path):
+    with pytest.raises(UserError, match="--input_sentence_size must be at least 101"):
+        train(tmp_path, input_sentence_size=100)
+    assert pieces(train(tmp_path, input_sentence_size=101, vocab_size=60))
+
+
 def test_files_make_one_stream_wherever_they_are(tmp_path):
     corpus = make_corpus(300).splitlines(keepends=True)
     size = {"vocab_size": 99, "input_sentence_size": 150}

@@ -16,7 +16,7 @@ const MOST_RESULTS = 20, MOST_LINES_IN_REQUEST = 20, LINES_AT_A_TIME = 64;
 const SEARCHED = "Returns are free for 30 days.\nThe battery charges in two hours.\nOur office in Oslo is closed in July."
   + "\nThe camera works under water.\nWrite to support if a parcel is late.";
 const SEARCH = { name: "Search", button: "Search", hint: "Ranks lines by what they have to do with a query, as you type.",
-  fields: [["query", 1, "how do I send something back?"], ["lines", 7, SEARCHED]] };
+  fields: [["query", 1, "can I take photos while diving?"], ["lines", 7, SEARCHED]] };
 
 // What a person is asked for in each mode: the name of a field, its lines, an example. Other models get one field.
 const ONE = (hint, lines, example) => [{ hint, fields: [["text", lines, example]] }];
