@@ -479,6 +479,8 @@ _BENCHMARK_COLUMNS = {
     "tokens_of_example": "tokens of an example",
     "text_bytes_a_second": "bytes of text/s",
     "bytes_a_second": "bytes/s",
+    "texts_a_second": "texts/s",
+    "median_cosine": "median cosine",
 }
 
 

@@ -22,6 +22,7 @@ from typing import Any
 import psutil
 
 from albert_tf.core.settings import Settings, setting
+from lab import hidden_instructions
 
 Values = dict[str, Any]  # what the function of a measurement returns; JSON can represent it
 
@@ -151,7 +152,10 @@ def in_process(name: str, settings: BenchSettings, limit_seconds: float) -> Valu
     answer.unlink(missing_ok=True)
     arguments = [name, json.dumps(settings.to_dict()), str(answer)]
     command = [sys.executable, "-m", "lab.benchmarks.registry", *arguments]
-    kept = {name: os.environ[name] for name in os.environ.keys() - {*_DROPPED_VARIABLES}}
+    dropped = {*_DROPPED_VARIABLES}
+    if hidden_instructions.hidden():
+        dropped.remove("LD_PRELOAD")  # which hides them
+    kept = {name: os.environ[name] for name in os.environ.keys() - dropped}
     start = time.monotonic()
     before = _seconds_of_others()
     with open(log, "w") as file:

@@ -10,12 +10,13 @@ import sys
 
 from albert_tf.core import files
 from albert_tf.core.errors import UserError
-from lab.benchmarks import measure, preparation, training_step
+from lab.benchmarks import answers, measure, preparation, training_step
 from lab.benchmarks.measure import Measurement
 
 MEASUREMENTS: tuple[Measurement, ...] = (
     *training_step.STEPS,
     *preparation.MEASUREMENTS,
+    *answers.MEASUREMENTS,
     *training_step.MEMORY,
 )
 
