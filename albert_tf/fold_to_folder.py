@@ -83,7 +83,7 @@ def main(settings: FoldSettings) -> None:
     folded, explained = folding.fold(
         weights, config, layers_from=settings.layers_from, frequencies=frequencies
     )
-    model, _ = pretrained.build_model(folded)
+    model, report = pretrained.build_model(folded)
     pretrained.save_pretrained(
         model,
         settings.output_dir,
@@ -93,6 +93,8 @@ def main(settings: FoldSettings) -> None:
         task=recorded_settings(weights),
     )
     print(_table(weights, folded, explained))
+    if report.ignored:
+        print(f"left out, as no model here has them: {', '.join(report.ignored)}")
     if tokenizer:
         print(_table_of_errors(layer_errors(weights, model, tokenizer, texts)))
 

@@ -210,6 +210,60 @@ def write_files(folder: pathlib.Path, files: Mapping[str, str | bytes]) -> None:
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
 
 
+def write_tf1_checkpoint(prefix: pathlib.Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Writes a checkpoint of variables by their names, as TensorFlow 1 does."""
+    tf.raw_ops.SaveV2(
+        prefix=str(prefix),
+        tensor_names=list(arrays),
+        shape_and_slices=[""] * len(arrays),
+        tensors=list(arrays.values()),
+    )
+
+
+_SIZES_OF_BERT = (
+    "vocab_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "max_position_embeddings",
+    "type_vocab_size",
+)
+# A part of a layer here -> in google-research/bert, modeling.py.
+_PARTS_OF_BERT = {
+    "attention_1/": "attention/",
+    "ffn_1/intermediate/output/": "output/",
+    "ffn_1/": "",
+    "/LayerNorm_1/": "/output/LayerNorm/",
+}
+
+
+def write_bert_of_tf1(
+    folder: pathlib.Path,
+    config: AlbertConfig,
+    arrays: Mapping[str, np.ndarray],
+    **settings: object,
+) -> list[str]:
+    """Writes arrays under the names of google-research/bert, with its configuration; returns the names.
+
+    `settings` are added to its `bert_config.json`.
+    """
+    renamed = {}
+    for name, array in arrays.items():
+        if "group_" in name:
+            name = name.replace("transformer/group_", "layer_").replace("/inner_group_0", "")
+            name = name.replace("/LayerNorm/", "/attention/output/LayerNorm/")
+            for ours, theirs in _PARTS_OF_BERT.items():
+                name = name.replace(ours, theirs)
+        renamed[name] = array
+    folder.mkdir()
+    write_tf1_checkpoint(folder / "bert_model.ckpt", renamed)
+    sizes = {name: getattr(config, name) for name in _SIZES_OF_BERT}
+    content = json.dumps({**sizes, "hidden_act": "gelu", **settings})
+    (folder / "bert_config.json").write_text(content)
+    return list(renamed)
+
+
 def documents_in(path: pathlib.Path) -> list[list[str]]:
     return [document.splitlines() for document in path.read_text("utf-8").split("\n\n")]
 

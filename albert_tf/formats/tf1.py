@@ -8,15 +8,29 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from absl import logging
 
 from albert_tf.core import files
 from albert_tf.core.errors import UserError, shortened
 from albert_tf.formats import bert, checkpoint_files, description
 from albert_tf.formats.description import Description
 from albert_tf.formats.file_names import TF1_CONFIG, TF1_OWN_KEY
-from albert_tf.formats.weights import Weights, check_complete, only_vocabulary
+from albert_tf.formats.weights import (
+    Weights,
+    check_complete,
+    encoder_shapes,
+    head_shapes,
+    only_vocabulary,
+)
 from albert_tf.model.activations import ACTIVATIONS
 from albert_tf.model.config import AlbertConfig
+from albert_tf.model.head_names import (
+    ARCHITECTURES,
+    PRETRAINING,
+    SEQUENCE_CLASSIFICATION,
+    SPAN,
+    SPAN_OR_NONE,
+)
 from albert_tf.text.rules import TokenizerRules
 from albert_tf.text.tokenizer import Tokenizer
 
@@ -27,6 +41,16 @@ CHECKPOINT = "model.ckpt-best"
 _VOCABULARY_NAMES = {"spiece.model": "30k-clean.model"}  # our name -> the original's
 # The fields of `Weights` that are written under `TF1_OWN_KEY`.
 _OWN_FIELDS = ("model_class", "do_lower_case", "keep_accents", "left_out")
+# The head of a model that others fine-tuned -> a variable that only it has. Source: run_classifier.py, run_squad.py
+# (create_model) of google-research/bert; classifier_utils.py, squad_utils.py, race_utils.py of the original.
+_SCORES = "output_weights"  # [C, D], of the pooler's output
+_VARIABLE_OF_HEAD = {
+    SPAN: "cls/squad/output_weights",
+    SPAN_OR_NONE: "start_logits/dense/kernel",
+    SEQUENCE_CLASSIFICATION: _SCORES,
+}
+# Variables of optimizers: how their names end, of those of the original and of tf.train.AdamOptimizer.
+_OF_OPTIMIZERS = ("/adam_m", "/adam_v", "/Adam", "/Adam_1", "beta1_power", "beta2_power")
 
 
 def recognizes(path: str) -> bool:
@@ -54,15 +78,16 @@ def read_without_arrays(path: str) -> Weights:
         expected = f"expected an object under {TF1_OWN_KEY}"
         raise UserError(f"{config_path}: {expected}, got {shortened(own)}")
     settings = {name: own[name] for name in _OWN_FIELDS if name in own}
-    if _is_bert(config_path) and _is_named_cased(folder):
-        settings["do_lower_case"] = False
+    vocabulary = only_vocabulary(folder)
+    if _is_bert(config_path) and (_is_named_cased(folder) or _has_capitals(vocabulary)):
+        settings.setdefault("do_lower_case", False)
 
     check_complete(sizes, config_path)
     return Weights(
         prefix,
         AlbertConfig.from_dict(sizes, source=config_path),
         {},
-        vocabulary=only_vocabulary(folder),
+        vocabulary=vocabulary,
         task_settings=own.get("task", {}),
         rules=TokenizerRules.from_dict(own.get("rules"), config_path),
         **settings,
@@ -73,9 +98,81 @@ def read(path: str) -> Weights:
     """The model of a checkpoint; its configuration and vocabulary are in the same folder."""
     weights = read_without_arrays(path)
     arrays = read_arrays(weights.source)
-    if _is_bert(_config_beside(weights.source)):
+    config_path = _config_beside(weights.source)
+    if _is_bert(config_path):
         arrays = {bert.from_tf1(name): array for name, array in arrays.items()}
-    return dataclasses.replace(weights, arrays=arrays)
+    weights = dataclasses.replace(weights, arrays=arrays)
+
+    names_class = "model_class" in files.read_json(config_path).get(TF1_OWN_KEY, {})
+    if not names_class:
+        weights = dataclasses.replace(weights, model_class=_class_by_variables(arrays))
+        _remark_on_head(weights, config_path)
+    weights = _with_number_of_labels(weights)
+    if isinstance(weights.model_class, str) and weights.model_class in ARCHITECTURES:
+        _remark_on_others(weights)
+    return weights
+
+
+def _class_by_variables(names: Collection[str]) -> str:
+    """The class of a checkpoint of others, whose files do not name it."""
+    for model_class, variable in _VARIABLE_OF_HEAD.items():
+        if variable in names:
+            return model_class
+    return PRETRAINING
+
+
+def _number_of_scores(weights: Weights) -> int:
+    """The number of scores of a head, the rows of its matrix; 0 if it has none."""
+    scores = weights.arrays.get(_SCORES)
+    return len(scores) if scores is not None and scores.ndim == 2 else 0
+
+
+def _with_number_of_labels(weights: Weights) -> Weights:
+    """The same weights with a label for each score, if the configuration has no names of labels."""
+    config = weights.config
+    number = _number_of_scores(weights)
+    if config.foreign.get("id2label") or number in (0, len(config.labels)):
+        return weights
+    labels = [f"LABEL_{label}" for label in range(number)]
+    config = config.with_labels(labels, "", is_multi_label=config.is_multi_label)
+    return dataclasses.replace(weights, config=config)
+
+
+def _remark_on_head(weights: Weights, config_path: str) -> None:
+    """Says how the head of a classifier of others is read, as no file of it names its labels."""
+    if weights.model_class != SEQUENCE_CLASSIFICATION or weights.config.foreign.get("id2label"):
+        return
+    number = _number_of_scores(weights)
+    if number == 1:
+        is_read_as = "as a regression, one score for each text"
+    else:
+        is_read_as = f"as a classifier with the labels LABEL_0 to LABEL_{number - 1}"
+    logging.warning(
+        "%s: has %s, read %s; docs/reference/models.md#fine-tuned-checkpoints-of-tensorflow-1 says how"
+        " %s gives names to labels, or another kind to the head",
+        weights.source,
+        _SCORES,
+        is_read_as,
+        os.path.basename(config_path),
+    )
+
+
+def _remark_on_others(weights: Weights) -> None:
+    """Says which variables of a checkpoint no model here has; those of an encoder are an error (`match`)."""
+    expected = {
+        **encoder_shapes(weights.config),
+        **head_shapes(weights.model_class, weights.config),
+    }
+    names = [name for name in weights.arrays if name not in expected]
+    others = [name for name in names if not name.startswith("bert/")]
+    if others:
+        logging.warning(
+            "%s: is read as %s, without %d variables of the checkpoint: %s",
+            weights.source,
+            weights.model_class,
+            len(others),
+            shortened(", ".join(sorted(others))),
+        )
 
 
 def _is_bert(config_path: str) -> bool:
@@ -102,13 +199,26 @@ def _is_named_cased(folder: str) -> bool:
     return re.search(r"(?<!un)cased_L-\d+", name) is not None
 
 
+def _has_capitals(vocabulary: str) -> bool:
+    """Whether a WordPiece vocabulary has tokens with capitals, which no text has after it was lower-cased.
+
+    A fine-tuned cased BERT may be in a folder of any name. A cased vocabulary has capitals in many tokens; special
+    ones, such as "[CLS]", are not counted, and a stray capital is no sign.
+    """
+    if not vocabulary.endswith(".txt"):
+        return False
+    tokens = files.read_bytes(vocabulary).decode("utf-8", errors="replace").split()
+    capitals = [token for token in tokens if token != token.lower() and not token.startswith("[")]
+    return len(capitals) > len(tokens) / 100
+
+
 def read_arrays(prefix: str) -> dict[str, np.ndarray]:
     """The float variables of a checkpoint by name, as float32, without those of the optimizer."""
     with checkpoint_files.opened(prefix, "TF1") as reader:
         return {
             name: reader.get_tensor(name).astype(np.float32, copy=False)
             for name, dtype in reader.get_variable_to_dtype_map().items()
-            if dtype.is_floating and not name.endswith(("/adam_m", "/adam_v"))
+            if dtype.is_floating and not name.endswith(_OF_OPTIMIZERS)
         }
 
 

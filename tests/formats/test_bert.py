@@ -14,7 +14,7 @@ from albert_tf.formats import pretrained
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.heads import AlbertForPreTraining
 from albert_tf.text.tokenizer import Tokenizer
-from tests.helpers import WORDS, fine_tune_here
+from tests.helpers import WORDS, fine_tune_here, write_bert_of_tf1
 
 CONFIG = AlbertConfig(
     vocab_size=30,
@@ -26,15 +26,6 @@ CONFIG = AlbertConfig(
     intermediate_size=16,
     max_position_embeddings=16,
     share_parameters="none",
-)
-_SIZES = (
-    "vocab_size",
-    "hidden_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "intermediate_size",
-    "max_position_embeddings",
-    "type_vocab_size",
 )
 INPUTS = {"input_ids": np.array([[2, 7, 9, 3]]), "segment_ids": np.array([[0, 0, 1, 1]])}
 
@@ -102,33 +93,13 @@ def test_old_names_without_prefix_and_pooler_are_read(folder):
 
 
 def test_checkpoints_of_the_original_bert_are_read(folder, tmp_path):
-    """Names are those of google-research/bert, modeling.py and run_pretraining.py."""
     model = pretrained.load_pretrained(folder)
-    arrays = {}
-    parts = {
-        "attention_1/": "attention/",
-        "ffn_1/intermediate/output/": "output/",
-        "ffn_1/": "",
-        "/LayerNorm_1/": "/output/LayerNorm/",
-    }
-    for name, variable in model.named_variables().items():
-        if "group_" in name:
-            name = name.replace("transformer/group_", "layer_").replace("/inner_group_0", "")
-            name = name.replace("/LayerNorm/", "/attention/output/LayerNorm/")
-            for ours, theirs in parts.items():
-                name = name.replace(ours, theirs)
-        arrays[name] = variable.numpy()
+    arrays = {name: variable.numpy() for name, variable in model.named_variables().items()}
     arrays["bert/pooler/dense/kernel/adam_m"] = np.zeros([8, 8], np.float32)
     own = tmp_path / "multi_cased_L-3_H-8"
-    own.mkdir()
-    saver = {"shape_and_slices": [""] * len(arrays), "tensors": list(arrays.values())}
-    tf.raw_ops.SaveV2(prefix=f"{own}/bert_model.ckpt", tensor_names=list(arrays), **saver)
-    values = {name: getattr(CONFIG, name) for name in _SIZES}
-    (own / "bert_config.json").write_text(json.dumps({**values, "hidden_act": "gelu"}))
+    names = write_bert_of_tf1(own, CONFIG, arrays)
     weights = pretrained.read_weights(own)
-    assert weights.do_lower_case is False and "encoder/layer_2/output/LayerNorm/beta" in str(
-        [*arrays]
-    )
+    assert weights.do_lower_case is False and "encoder/layer_2/output/LayerNorm/beta" in str(names)
     np.testing.assert_array_equal(_states(pretrained.build_model(weights)[0]), _states(model))
 
 
