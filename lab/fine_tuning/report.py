@@ -1,5 +1,6 @@
 """Writes the tables and the plot of `lab.fine_tuning`: python -m lab.fine_tuning.report, in the root of the project."""
 
+import functools
 import json
 import pathlib
 import statistics
@@ -11,14 +12,25 @@ from lab.experiments.verdicts import margin
 from lab.fine_tuning.__main__ import TASKS
 from lab.report import COLORS, new_figure, replace_parts, save
 
-RESULTS = pathlib.Path("docs/results")
-PICTURES = pathlib.Path("docs/pictures")
+ROOT = pathlib.Path(__file__).parents[2]
+RESULTS = ROOT / "docs" / "results"
+PICTURES = ROOT / "docs" / "pictures"
 TEACHER = "minilm"
 FOLDED = "albert-minilm-l6"
 FOLDED_LONG = "albert-minilm-l6-long"
 _NAMES = {"SST-2-2400": "SST-2, 2,400 examples", "QNLI": "QNLI, part", "MNLI": "MNLI, part"}
 _TRAINED = "here", "torch"
 Runs = list[dict[str, Any]]
+
+
+@functools.cache
+def all_runs() -> Runs:
+    """The runs of both files, each of them once, without those of earlier forms of the loop."""
+    runs: Runs = []
+    for name in ("fine_tuning.json", "fold_long_seeds.json"):
+        content = json.loads((RESULTS / "data" / name).read_text())
+        runs += [run for run in content["runs"] if "flags" not in run and run not in runs]
+    return runs
 
 
 def _of(runs: Runs, **values: Any) -> Runs:
@@ -105,12 +117,21 @@ def table_of_models(runs: Runs, baselines: Mapping[str, Mapping]) -> list[str]:
             median_and_range([simple[kind][metric]]) if kind in simple else ""
             for kind in ("majority class", "linear model")
         ]
-        cells += [median_and_range(scores_of(group, metric)) for group in (random, *trained)]
+        majority = simple.get("majority class", {}).get(metric)
+        cells.append(median_and_range(scores_of(random, metric)))
+        cells += [_with_failures(scores_of(group, metric), majority) for group in trained]
         epochs = f"{trained[0][0]['epochs']:g}"
         numbers_of_runs = ", ".join(str(len(group)) for group in trained)
         rows.append((_NAMES.get(name, name), metric, epochs, *cells, numbers_of_runs))
     head = "task | metric | epochs | majority class | TF-IDF | random weights"
     return tables.table(f"{head} | {FOLDED} | {FOLDED_LONG} | all-MiniLM-L6-v2 | runs", rows)
+
+
+def _with_failures(scores: list[float], majority: float | None) -> str:
+    """The median and the range, and how many seeds give every example the majority class."""
+    text = median_and_range(scores)
+    failures = scores.count(majority) if majority is not None else 0
+    return f"{text}; {failures} of {len(scores)} seeds at the majority class" if failures else text
 
 
 def _of_equal_epochs(runs: Runs, name: str, model: str, sides: tuple[str, ...]) -> Runs:
@@ -171,17 +192,24 @@ def draw(runs: Runs) -> None:
     save(figure, PICTURES / "fine_tuning.png")
 
 
+def parts() -> dict[str, dict[str, list[str]]]:
+    """Page -> name of a part -> its lines."""
+    runs = all_runs()
+    baselines = json.loads((RESULTS / "data" / "baselines.json").read_text())["tasks"]
+    return {
+        "docs/results/real_weights.md": {
+            "sides": table_of_sides(runs),
+            "rates": table_of_rates(runs),
+        },
+        "docs/results/fold.md": {"tasks": table_of_models(runs, baselines)},
+    }
+
+
 def main() -> None:
     """Replaces the tables of two pages, and draws."""
-    content = json.loads((RESULTS / "data" / "fine_tuning.json").read_text())
-    runs = [run for run in content["runs"] if "flags" not in run]  # of earlier forms of the loop
-    baselines = json.loads((RESULTS / "data" / "baselines.json").read_text())["tasks"]
-    replace_parts(
-        str(RESULTS / "real_weights.md"),
-        {"sides": table_of_sides(runs), "rates": table_of_rates(runs)},
-    )
-    replace_parts(str(RESULTS / "fold.md"), {"tasks": table_of_models(runs, baselines)})
-    draw(runs)
+    for page, by_name in parts().items():
+        replace_parts(str(ROOT / page), by_name)
+    draw(all_runs())
 
 
 if __name__ == "__main__":

@@ -63,6 +63,9 @@ class TextSettings(Settings):
     book_megabytes: int = setting(
         40, "Text of books to take, in megabytes: they are old and literary."
     )
+    without_race: bool = setting(
+        False, "Whether to leave out RACE, which is available for non-commercial research only."
+    )
     seed: int = setting(0, "Seed of the order of the lines.")
 
 
@@ -103,8 +106,8 @@ def paragraphs_of_page(page: str) -> list[str]:
     return lines if num_words > STUB_WORDS else []
 
 
-def texts_of_tasks(folder: pathlib.Path) -> Iterator[str]:
-    """The texts of the training files of tasks, without labels."""
+def texts_of_glue(folder: pathlib.Path) -> Iterator[str]:
+    """The texts of GLUE's training files, without labels."""
     for task, columns in _COLUMNS.items():
         for path in (
             folder / "glue" / task / "train.tsv",
@@ -116,6 +119,10 @@ def texts_of_tasks(folder: pathlib.Path) -> Iterator[str]:
     cola = folder / "glue" / "CoLA" / "train.tsv"
     if cola.exists():
         yield from (line.split("\t")[-1] for line in cola.read_text().splitlines())
+
+
+def texts_of_race(folder: pathlib.Path) -> Iterator[str]:
+    """The passages and questions of RACE's training files, without options and answers."""
     for path in sorted(folder.glob("race/train/*/*.txt")):
         passage = json.loads(path.read_text())
         yield from passage["article"].split("\n")
@@ -239,10 +246,13 @@ def main(settings: TextSettings) -> None:
         if total > settings.book_megabytes * 1e6:
             del books[number:]
             break
+    texts_of_tasks = list(texts_of_glue(folder))
+    if not settings.without_race:
+        texts_of_tasks += texts_of_race(folder)
     sources = {
         "wikipedia": [line for part in wikipedia for line in lines_of(part, rng)],
         "books": [line for part in books for line in lines_of(part, rng)],
-        "tasks": list(texts_of_tasks(folder)),
+        "tasks": texts_of_tasks,
     }
     lines: dict[str, None] = {}
     for name, found in sources.items():
@@ -254,7 +264,7 @@ def main(settings: TextSettings) -> None:
     long_rng = random.Random(settings.seed + 1)
     long = [passage for parts in by_file for passage in long_passages(parts, long_rng)]
     long_rng.shuffle(long)
-    pairs = _pairs(folder, pages, random.Random(settings.seed + 2))
+    pairs = _pairs(folder, pages, random.Random(settings.seed + 2), settings.without_race)
     print(f"pairs: {len(pairs):,} lines, {sum(map(len, pairs)) / 1e6:.1f} MB")
     parts = {
         "train.txt": order[:-HELD_OUT],
@@ -270,9 +280,14 @@ def main(settings: TextSettings) -> None:
         )
 
 
-def _pairs(folder: pathlib.Path, pages: list[pathlib.Path], rng: random.Random) -> list[str]:
+def _pairs(
+    folder: pathlib.Path, pages: list[pathlib.Path], rng: random.Random, without_race: bool
+) -> list[str]:
     """Each distinct pair once, as a line with a tab, in a random order."""
-    pairs = [*pairs_of_squad(folder), *pairs_of_race(folder, rng), *pairs_of_glue(folder)]
+    pairs = list(pairs_of_squad(folder))
+    if not without_race:
+        pairs += pairs_of_race(folder, rng)
+    pairs += pairs_of_glue(folder)
     for path in pages:
         for page in _pages(_decoded(path)):
             title = page.partition("\n")[0]

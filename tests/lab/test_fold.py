@@ -1,5 +1,6 @@
 """Distillation in PyTorch computes what `albert-tf distill` computes, of texts that are packed in rows."""
 
+import json
 import types
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from albert_tf.formats import pretrained
 from albert_tf.formats.weights import Weights
 from albert_tf.model.heads import AlbertForPreTraining
+from lab.fold import text as text_of_training
 from lab.fold.__main__ import folded, packed
 from tests.helpers import TINY
 
@@ -94,3 +96,42 @@ def test_hidden_states_of_packed_rows_are_those_of_single_texts(texts, size, eag
     one = in_torch.Distillation(encoder, own, rows)
     loss = one.loss(rows.at(one.text.ids.new_tensor([0, 2]))).detach()
     assert float(loss) == pytest.approx(0, abs=1e-5)
+
+
+@pytest.fixture
+def folder_of_data(tmp_path):
+    """One page of Wikipedia, one article of SQuAD and one passage of RACE."""
+    sentence = "The river floods the valley in spring and leaves fertile soil behind it."
+    contents = {
+        "text/wikipedia/wiki_00": f"<doc id=1>\nRiver\n\n{' '.join([sentence] * 8)}\n</doc>\n",
+        "race/train/high/1.txt": json.dumps(
+            {
+                "article": "Nobody passed the examination.",
+                "questions": ["Who passed the examination?"],
+                "options": [["Nobody at the examination.", "An examination."]],
+            }
+        ),
+    }
+    paragraph = {"context": sentence, "qas": [{"question": "What does the river flood?"}]}
+    squad = {"data": [{"title": "River", "paragraphs": [paragraph]}]}
+    for name in ("dev-v1.1.json", "dev-v2.0.rebuilt.json"):
+        contents[f"squad/{name}"] = json.dumps(squad)
+    for name, content in contents.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    return tmp_path
+
+
+@pytest.mark.parametrize("without_race", [False, True])
+def test_without_race_no_line_is_of_race(folder_of_data, without_race):
+    written = folder_of_data / "written"
+    settings = text_of_training.TextSettings(
+        data_dir=str(folder_of_data), output_dir=str(written), without_race=without_race
+    )
+    text_of_training.main(settings)
+    lines = (written / "held_out.txt").read_text()
+    pairs = (written / "pairs_held_out.txt").read_text()
+    assert "river" in lines
+    assert "What does the river flood?" in pairs
+    assert ("examination" in lines, "examination" in pairs) == (not without_race, not without_race)
