@@ -26,6 +26,7 @@ from albert_tf.core.errors import UserError
 from albert_tf.core.files import OutputFile
 from albert_tf.data import pretraining_examples as examples
 from albert_tf.data_prep import corpus
+from albert_tf.data_prep.pretraining.compiled_tokenizer import CompiledTokenizer
 from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
 from albert_tf.text.tokenizer import Tokenizer
 
@@ -44,6 +45,7 @@ class Job(NamedTuple):
 
     settings: PretrainingDataSettings
     tokenizer: Tokenizer
+    compiled_tokenizer: CompiledTokenizer  # the same one
     vocabulary: examples.Vocabulary
     pair_rule: examples.PairRule
     masking_rule: examples.MaskingRule
@@ -192,7 +194,7 @@ def store_block(job: Job, block: Block) -> dict[str, Any]:
     if text.invalid_lines and job.settings.invalid_utf8 == "error":
         invalid_path, offset = text.invalid_lines[0]
         raise UserError(corpus.not_utf8(_place_of(invalid_path, offset)))
-    undivided = as_documents(job.tokenizer, text.sentences, text.documents)
+    undivided = as_documents(job, text.sentences, text.documents)
     documents = examples.divide_long_sentences(undivided, job.pair_rule)
     lengths = np.diff(undivided.sentence_offsets)
     numbers = range(job.settings.dupe_factor)
@@ -256,19 +258,14 @@ def _block_file(job: Job, index: int) -> str:
     return os.path.join(job.settings.work_folder, f"block-{index:06d}")
 
 
-def as_documents(
-    tokenizer: Tokenizer, sentences: list[str], document_numbers: list[int]
-) -> examples.Documents:
+def as_documents(job: Job, sentences: list[str], document_numbers: list[int]) -> examples.Documents:
     """Tokenizes and joins sentences; sentences without any token are left out."""
-    ids_of_sentences = tokenizer.encode_batch(sentences)
-    lengths = np.array([*map(len, ids_of_sentences)], np.int64)
+    ids, lengths = job.compiled_tokenizer.encode(sentences)
     numbers = np.array(document_numbers, np.int64)[lengths > 0]
     starts = np.flatnonzero(np.diff(numbers, prepend=-1))
-    ids_type = np.uint16 if tokenizer.vocab_size <= 1 << 16 else np.int32
+    ids_type = np.uint16 if job.tokenizer.vocab_size <= 1 << 16 else np.int32
     return examples.Documents(
-        ids=np.concatenate(
-            [np.empty(0, ids_type), *ids_of_sentences], dtype=ids_type, casting="unsafe"
-        ),
+        ids=ids.astype(ids_type),
         sentence_offsets=np.concatenate([[0], np.cumsum(lengths[lengths > 0])]).astype(np.int64),
         document_offsets=np.append(starts, len(numbers)).astype(np.int64),
     )

@@ -26,6 +26,7 @@ from albert_tf.data_prep import corpus
 from albert_tf.data_prep.engines.choice import engine_of
 from albert_tf.data_prep.pretraining import blocks, shards
 from albert_tf.data_prep.pretraining.blocks import Counts, Inputs, Job
+from albert_tf.data_prep.pretraining.compiled_tokenizer import CompiledTokenizer
 from albert_tf.data_prep.pretraining.plan import plan_shards
 from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
 from albert_tf.text.tokenizer import Tokenizer
@@ -102,8 +103,14 @@ def _make_job(settings: PretrainingDataSettings) -> Job:
         tokenizer.mask_id,
     )
     values = settings.to_dict()
-    pairs = pair_rule(vocabulary.is_word_start, values)
-    return Job(settings, tokenizer, vocabulary, pairs, masking_rule(vocabulary, values))
+    return Job(
+        settings=settings,
+        tokenizer=tokenizer,
+        compiled_tokenizer=CompiledTokenizer(tokenizer),
+        vocabulary=vocabulary,
+        pair_rule=pair_rule(vocabulary.is_word_start, values),
+        masking_rule=masking_rule(vocabulary, values),
+    )
 
 
 def _identity(job: Job, inputs: Inputs) -> dict[str, Any]:

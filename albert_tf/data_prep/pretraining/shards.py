@@ -18,7 +18,7 @@ BATCH_RECORDS = 256  # made and encoded together: about 1 MB
 
 def compile_functions(job: blocks.Job) -> None:
     """Makes the vocabulary's tables and compiles all functions, so that worker processes need not do it again."""
-    documents = blocks.as_documents(job.tokenizer, [], [])
+    documents = blocks.as_documents(job, [], [])
     pairs = blocks.plan_pass(job, documents, 0, 0)
     seeds = examples.seeds_of(examples.combine_seeds(0, 0), np.arange(len(pairs)))
     order = examples.shuffled(len(pairs), examples.combine_seeds(0, 0))
