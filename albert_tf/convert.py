@@ -7,6 +7,7 @@ docs/reference/models.md lists the layouts.
 """
 
 import dataclasses
+import sys
 
 from albert_tf import functions
 from albert_tf.core import flags
@@ -38,6 +39,7 @@ def main(settings: ConvertSettings) -> str:
     from albert_tf.core import files
     from albert_tf.formats import pretrained  # TensorFlow
     from albert_tf.formats.model_tokenizer import tokenizer_of
+    from albert_tf.formats.tokenizer_files import difference_in_transformers
     from albert_tf.serving.finished_model import recorded_settings
 
     settings.register_task()
@@ -48,12 +50,12 @@ def main(settings: ConvertSettings) -> str:
     model, report = pretrained.build_model(weights)
     print(report.describe(weights.source))
     vocabulary = settings.vocabulary_file or weights.vocabulary
-    tokenizer = tokenizer_of(weights, vocabulary) if vocabulary else ""
+    tokenizer = tokenizer_of(weights, vocabulary) if vocabulary else None
     pretrained.save_pretrained(
         model,
         settings.output_dir,
         settings.format,
-        tokenizer,
+        tokenizer or "",
         **weights.cleaning,
         task=recorded_settings(weights),
         untrained=report.initialized,
@@ -61,6 +63,10 @@ def main(settings: ConvertSettings) -> str:
     )
     if report.initialized:
         print(f"not written, as they have no trained values: {', '.join(report.initialized)}")
+    if tokenizer and settings.format == "hf":
+        difference = difference_in_transformers(tokenizer)
+        if difference:
+            print(f"warning: {difference}", file=sys.stderr)
     parameters = f"{model.count_params():,} parameters"
     has_vocabulary = "with vocabulary" if vocabulary else "without vocabulary"
     print(f"{type(model).__name__}, {parameters}, {has_vocabulary}, in {settings.output_dir}")

@@ -28,6 +28,20 @@ def test_conversion_to_tf1_and_back_keeps_weights_and_vocabulary(tiny_pretrained
     assert len({path.read_bytes() for path in vocabularies}) == 1
 
 
+@pytest.mark.parametrize("model_type", ["bpe", "unigram"])
+def test_a_vocabulary_that_transformers_reads_otherwise_is_named(model_type, tmp_path, capsys):
+    words = ["a cat sat on a dog"]
+    vocabulary = train_spm(
+        tmp_path / "a.model", words, model_type=model_type, vocab_size=30, hard_vocab_limit=False
+    )
+    size = Tokenizer.from_file(vocabulary).vocab_size
+    source = AlbertForPreTraining(TINY.replace(vocab_size=size, num_hidden_layers=1), seed=4)
+    save_pretrained(source, tmp_path / "source", spm_model_file=vocabulary)
+    convert.main(settings(tmp_path / "source", tmp_path / "hf"))
+    is_named = "warning: the vocabulary is a BPE model" in capsys.readouterr().err
+    assert is_named == (model_type == "bpe")
+
+
 def test_another_model_is_not_overwritten(tmp_path):
     save_pretrained(AlbertForPreTraining(TINY, seed=1), tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}

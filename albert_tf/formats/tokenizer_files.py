@@ -27,7 +27,7 @@ _OF_SYMBOLS = -0.1  # the score of a user-defined symbol, which must be chosen
 def vocabulary_files(tokenizer: Tokenizer | None, max_length: int | None) -> dict[str, bytes]:
     """A vocabulary and the files with which the transformers library tokenizes, contents by name; none for None.
 
-    There is no `tokenizer.json` for a SentencePiece model that is not a unigram model; the library then makes its own.
+    There is no `tokenizer.json` for a SentencePiece model that is not a unigram model (`difference_in_transformers`).
     """
     if not tokenizer:
         return {}
@@ -138,6 +138,23 @@ def _wordpiece(tokenizer: Any) -> dict[str, Any]:
         "decoder": {"type": "WordPiece", "prefix": wordpiece.CONTINUES_WORD, "cleanup": False},
         "model": {"type": "WordPiece", **model},
     }
+
+
+def difference_in_transformers(tokenizer: Tokenizer) -> str:
+    """Why transformers finds other tokens with the written files; "" if it finds the same.
+
+    Its AlbertTokenizer reads a BPE model of SentencePiece as a unigram model, whose pieces are chosen by the sum of
+    their scores (findings/transformers_albert_reads_bpe_as_unigram.sh).
+    """
+    if not isinstance(tokenizer, SentencePieceTokenizer):
+        return ""
+    model_type = ModelProto.FromString(tokenizer.content).trainer_spec.model_type
+    if model_type != TrainerSpec.BPE:
+        return ""
+    return (
+        "the vocabulary is a BPE model of SentencePiece, which transformers reads as a unigram model: it finds other"
+        " tokens; make them with SentencePiece or here"
+    )
 
 
 def _unigram(tokenizer: Any) -> dict[str, Any]:
