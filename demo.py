@@ -44,7 +44,8 @@ class DemoSettings(Settings):
 
 def main(settings: DemoSettings) -> None:
     """Runs the programs and prints what to try next."""
-    started, folder = time.monotonic(), settings.output_dir
+    started = time.monotonic()
+    folder = settings.output_dir
     config_file = f"{folder}/albert_config.json"
     files.write_bytes(config_file, MODEL.to_json_string().encode())
     prepare(folder, settings.minutes)
@@ -88,7 +89,8 @@ def run_program(result: str, program: str, values: Mapping[str, object]) -> None
 
 def prepare(folder: str, minutes: float) -> None:
     """Makes the text, the vocabulary and the records; a short demo reads less."""
-    text, vocabulary = f"{folder}/train.txt", f"{folder}/spiece"
+    text = f"{folder}/train.txt"
+    vocabulary = f"{folder}/spiece"
     corpus = {"output_file": text, "eval_output_file": f"{folder}/held_out.txt"}
     corpus |= {"eval_fraction": 0.03, "task_dir": f"{folder}/packages"}
     corpus |= {"max_megabytes": 1.5 if minutes < 2 else 4}

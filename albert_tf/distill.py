@@ -33,9 +33,9 @@ def main(
     return loop.run(lambda: DistillationTask(task, run), run, optimizer)
 
 
-def defaults(values: Mapping[str, Any], given: Set[str]) -> dict[str, Any]:
+def defaults(values: Mapping[str, Any], given_names: Set[str]) -> dict[str, Any]:
     """Texts are not longer than student and teacher can read, as far as their files say it without TensorFlow."""
-    if "max_seq_length" in given:
+    if "max_seq_length" in given_names:
         return {}
     most = values["max_seq_length"]
     for path in (values["init_checkpoint"], values["teacher"]):

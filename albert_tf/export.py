@@ -90,8 +90,8 @@ class ExportSettings(ModelUseSettings):
             self.refuse("block_size", f"={self.block_size}: expected 16, 32, 64, 128 or 256")
         package = form.missing_package()
         if package:
-            needed = f"needs the package {package}: pip install {' '.join(form.packages)}"
-            self.refuse("format", f"={self.format} {needed}")
+            reason = f"needs the package {package}: pip install {' '.join(form.packages)}"
+            self.refuse("format", f"={self.format} {reason}")
 
     def _check_place(self, form: Form) -> None:
         """Checks that one place to write to is given, of the kind that the form has."""
@@ -149,7 +149,7 @@ def _export(settings: ExportSettings) -> str:
     weights = settings.read_weights()
     task = task_settings_of(weights, settings.max_seq_length)
     if task.get("windows") and not form.reads_windows:
-        forms = [known.name for known in EXPORTS.values() if known.reads_windows]
+        forms = [other.name for other in EXPORTS.values() if other.reads_windows]
         reason = "reads long texts in windows (--windows)"
         advice = f"export --format={' or '.join(forms)}, or serve it as it is"
         raise UserError(f"{settings.model}: {reason}; {advice}")

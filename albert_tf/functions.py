@@ -90,10 +90,9 @@ def _columns_of_texts(texts: Any, name: str, arguments: Arguments) -> dict[str, 
         raise UserError(f"{name}: expected pairs of texts")
     usual_names = "text_a,text_b" if are_pairs else "text"
     names = _names_of(arguments.setdefault("text_columns", usual_names))
-    if len(names) != 1 + are_pairs:
-        raise UserError(
-            f"text_columns: expected {1 + are_pairs} names for {name}, got {len(names)}"
-        )
+    num_columns = 2 if are_pairs else 1
+    if len(names) != num_columns:
+        raise UserError(f"text_columns: expected {num_columns} names for {name}, got {len(names)}")
     if not are_pairs:
         return {names[0]: python_data.texts_of(items, name)}
     firsts, seconds = zip(*items, strict=True)
@@ -132,17 +131,21 @@ def _text_groups(value: Any, name: str, arguments: Arguments) -> Content:
                 f"{name}: expected a tuple of lists such as (texts_a, texts_b), a table or a path"
             )
         value = (value,)
+
+    # (texts, texts, scores), or lists of texts alone.
     *lists, last = value
-    columns: dict[str, list] = {}
     has_scores = bool(lists) and _needs_scores(name, arguments)
     if not has_scores:
         lists.append(last)
+
     usual_names = ",".join(f"text_{number}" for number in range(1, len(lists) + 1))
     names = _names_of(arguments.setdefault("text_columns", usual_names))
     if len(names) < len(lists):
         raise UserError(f"text_columns: expected {len(lists)} names for {name}, got {len(names)}")
     if name == "eval_file" and len(lists) < len(names):
         arguments.setdefault("eval_columns", names[: len(lists)])
+
+    columns: dict[str, list] = {}
     for column, texts in zip(names, lists, strict=False):
         columns[column] = python_data.texts_of(texts, name)
     if has_scores:
@@ -173,8 +176,9 @@ def _rows_to_answer(value: Any, name: str, arguments: Arguments) -> Content:
 def _texts_or_table(value: Any, name: str, arguments: Arguments) -> Content:
     """A list of texts, or a table."""
     del arguments
-    is_table = python_data.is_table(value)
-    return (python_data.table_content if is_table else python_data.text_content)(value, name)
+    if python_data.is_table(value):
+        return python_data.table_content(value, name)
+    return python_data.text_content(value, name)
 
 
 def _documents(value: Any, name: str, arguments: Arguments) -> Content:
@@ -258,17 +262,19 @@ def call(name: str, *positional: Any, **keywords: Any) -> Any:
             "embed trains an embedder; load_predictor(model).embed(texts) makes vectors"
         )
     with errors_of_python(program):
-        names = further_names(name)
-        arguments = with_names(program, positional, keywords, names)
+        arguments = with_names(program, positional, keywords, further_names(name))
         for short in SHORT_NAMES.keys() & arguments.keys():
-            if SHORT_NAMES[short] in arguments:
-                raise UserError(f"{short} and {SHORT_NAMES[short]} are the same: give one")
-            arguments[SHORT_NAMES[short]] = arguments.pop(short)
+            full = SHORT_NAMES[short]
+            if full in arguments:
+                raise UserError(f"{short} and {full} are the same: give one")
+            arguments[full] = arguments.pop(short)
+
         texts = []
         if program.lines:
             if program.lines not in arguments:
                 raise UserError(f"{program.lines} is required: a list of texts")
             texts.append(python_data.texts_of(arguments.pop(program.lines), program.lines))
+
         arguments, files = _with_files(name, arguments)
         with memory_files.held(files):
             settings = settings_of(program, arguments)
@@ -290,9 +296,12 @@ def further_names(name: str) -> list[str]:
 def program_of(name: str) -> Program:
     """The program of a name, as it is called in Python."""
     program = command.program_of(MODULES[name])
-    data = program.lines or ("input_file" if program.answers else "")
-    positional = (*program.positional, data) if data else program.positional
-    return dataclasses.replace(program, positional=positional)
+    data = program.lines
+    if program.answers and not data:
+        data = "input_file"
+    if not data:
+        return program
+    return dataclasses.replace(program, positional=(*program.positional, data))
 
 
 def _run(program: Program, settings: Sequence[Any]) -> Run:
@@ -340,20 +349,21 @@ def signature_of(name: str) -> inspect.Signature:
     for argument in dict.fromkeys((*program.positional, *further_names(name), *fields)):
         if argument in _OF_SHELL:
             continue
+        kind = _POSITIONAL if argument in program.positional else _KEYWORD
         field = fields.get(argument)
         is_required = argument == program.lines
         if field is not None and argument != "text_columns":  # lists of texts imply it
             is_required = field.metadata["required"]
-        default = None if field is None else field.default
-        is_positional = argument in program.positional
-        parameters.append(
-            inspect.Parameter(
-                argument,
-                _POSITIONAL if is_positional else _KEYWORD,
-                default=inspect.Parameter.empty if is_required else default,
-                annotation=Any if argument in data_of(name) or field is None else field.type,
-            )
-        )
+
+        default: Any = None
+        if is_required:
+            default = inspect.Parameter.empty
+        elif field is not None:
+            default = field.default
+        annotation: Any = Any
+        if field is not None and argument not in data_of(name):
+            annotation = field.type
+        parameters.append(inspect.Parameter(argument, kind, default=default, annotation=annotation))
     return inspect.Signature(parameters, return_annotation=_result_type(name))
 
 

@@ -224,6 +224,7 @@ def _texts_of_row(
 ) -> "Item":
     """What a row gives the predictor, by the names that it knows; its empty example for a row without values."""
     texts = _renamed(item, columns) if columns else item
+
     # Cells with lists, such as the words of a tagger; a column of this name that the predictor does not read stays.
     names_of_lists = _LISTS & texts.keys() & {*predictor.text_keys}
     lists = {name: table_files.as_list(texts[name], name) for name in names_of_lists}
@@ -272,25 +273,29 @@ def answers(
     """An answer to each line, in their order; lines before a wrong one are answered before the error."""
     from albert_tf.tasks.predictor import without_missing  # NumPy
 
-    numbered = enumerate(lines, start=1)
-    used = input_format or predictor.line_format
-    while chunk := list(itertools.islice(numbered, lines_at_a_time)):
-        items = []
+    numbered_lines = enumerate(lines, start=1)
+    input_format = input_format or predictor.line_format
+    while chunk := list(itertools.islice(numbered_lines, lines_at_a_time)):
+        items: list[Item | None] = []
         examples = []
         line_error = None
         for number, line in chunk:
+            item = None  # of a blank line
             try:
-                item = parse(line.rstrip("\r\n"), used) if line.strip() else None
-                known = predictor.empty if item is None else without_missing(item)
-                examples.append(predictor.check(known))
+                if line.strip():
+                    item = parse(line.rstrip("\r\n"), input_format)
+                checked = predictor.empty if item is None else without_missing(item)
+                examples.append(predictor.check(checked))
             except UserError as error:
                 line_error = UserError(f"line {number}: {error}")
                 break
             items.append(item)
+
         answers_to_items = predictor.answered(examples)
         for item, answer in zip(items, answers_to_items, strict=True):
-            given = item if isinstance(item, Mapping) else {}
-            repeated = {key: given[key] for key in given if key not in predictor.text_keys}
+            # Keys that the predictor does not read, such as an id.
+            fields = item if isinstance(item, Mapping) else {}
+            repeated = {key: fields[key] for key in fields if key not in predictor.text_keys}
             names = answer_tables.free_columns(answer, repeated)
             yield {**repeated, **{names[name]: answer[name] for name in answer}}
         if line_error:

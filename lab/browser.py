@@ -65,8 +65,8 @@ class Browser:
     def press(self, key: str, modifiers: int = 0, **options: Any) -> None:
         """Presses a key; 2 is the modifier Ctrl."""
         for kind in ("keyDown", "keyUp"):
-            own = {"type": kind, "key": key, "modifiers": modifiers, **options}
-            self.send("Input.dispatchKeyEvent", **own)
+            event = {"type": kind, "key": key, "modifiers": modifiers, **options}
+            self.send("Input.dispatchKeyEvent", **event)
 
     def write(self, text: str) -> None:
         """Replaces the text of the field that has the focus."""
@@ -77,7 +77,8 @@ class Browser:
 @contextlib.contextmanager
 def browser(profile: str) -> Iterator[Browser]:
     """A browser with a profile of its own."""
-    (to_read, to_write), (from_read, from_write) = os.pipe(), os.pipe()
+    to_read, to_write = os.pipe()
+    from_read, from_write = os.pipe()
 
     def connect() -> None:
         for fd, number in ((to_read, 3), (from_write, 4)):

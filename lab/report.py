@@ -53,8 +53,12 @@ class Measured(NamedTuple):
 
     def values(self, row: str, column: str) -> dict[int, Values]:
         """The numbers of a column and row, by seed."""
-        get = COLUMNS[column].values
-        return {r["seed"]: values for r in self.rows.get(row, ()) if (values := get(r))}
+        values = {}
+        for result in self.rows.get(row, ()):
+            numbers = COLUMNS[column].values(result)
+            if numbers:
+                values[result["seed"]] = numbers
+        return values
 
     def means(self, row: str, column: str) -> dict[int, float]:
         """The same with one number for each seed, the mean of a pair such as F1/EM."""
@@ -65,7 +69,8 @@ def write_report(
     experiments: Sequence[Experiment], scales: Sequence[Scale], results_dir: str
 ) -> str:
     """Writes README.md with the tables of all experiments that have results, and their plots; returns its path."""
-    parts = [part for scale in scales if (part := scale_report(experiments, scale, results_dir))]
+    all_parts = [scale_report(experiments, scale, results_dir) for scale in scales]
+    parts = [part for part in all_parts if part]
     if not parts:
         names = ", ".join(scale.name for scale in scales)
         raise UserError(f"{results_dir}: no results at scale {names}; run an experiment first")
@@ -97,11 +102,11 @@ def read_results(experiment: Experiment, scale: Scale, results_dir: str) -> dict
     folder = os.path.join(results_dir, experiment.name, scale.name)
     paths = sorted(glob.glob(os.path.join(glob.escape(folder), "*.json")))
     results = sorted(map(read_result, paths), key=lambda result: result["seed"])
-    by_row = {
-        row.name: of_row
-        for row in experiment.rows
-        if (of_row := [result for result in results if result["row"] == row.name])
-    }
+    by_row = {}
+    for row in experiment.rows:
+        results_of_row = [result for result in results if result["row"] == row.name]
+        if results_of_row:
+            by_row[row.name] = results_of_row
     for result in results:
         for field, name in {"experiment": experiment.name, "scale": scale.name}.items():
             if result.get(field, name) != name:
@@ -141,8 +146,8 @@ def summary(scale: Scale, all_measured: Iterable[Measured]) -> str:
         heading = _heading(measured.experiment, scale)
         anchor = re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
         rows = verdict_rows(measured)
-        given = [word for _, _, word, *_ in rows]
-        numbers = [given.count(f"**{word}**") or "" for word in words]
+        words_of_rows = [word for _, _, word, *_ in rows]
+        numbers = [words_of_rows.count(f"**{word}**") or "" for word in words]
         title = f"[{measured.experiment.title}](#{anchor})"
         counts.append((title, *numbers, f"{_minutes(measured.all_results()) / 60:.1f}"))
         name = f"[{measured.experiment.label}](#{anchor})"
@@ -158,11 +163,11 @@ def summary(scale: Scale, all_measured: Iterable[Measured]) -> str:
 
 def sizes(scale: Scale) -> list[str]:
     """What a scale replaces: the paper's sizes, and the most important settings."""
-    given = {**scale.training, **scale.data, **scale.vocabulary}
+    values_of_scale = {**scale.training, **scale.data, **scale.vocabulary}
     settings = [
-        (f"`{name}`", f"{given[name]:,}")
+        (f"`{name}`", f"{values_of_scale[name]:,}")
         for name in ("num_train_steps", "train_batch_size", "max_seq_length", "vocab_size")
-        if name in given
+        if name in values_of_scale
     ]
     translated = [
         (f"`{field}`", ", ".join(f"{paper} → {here}" for paper, here in translation.items()))
@@ -387,8 +392,8 @@ def _dots(measured):
         return None
     lines = math.ceil(len(columns) / _PANELS_A_LINE)
     height = 1.4 + 0.3 * len(measured.rows)
-    shape = (min(_PANELS_A_LINE, len(columns)), lines)
-    figure, panels = new_figure(*shape, width=3.6, height=height, sharey=True)
+    panels_a_line = min(_PANELS_A_LINE, len(columns))
+    figure, panels = new_figure(panels_a_line, lines, width=3.6, height=height, sharey=True)
     for axes, name in zip(panels.flat, columns, strict=False):
         _dots_of_column(axes, measured, name)
     for axes in panels.flat[len(columns) :]:
@@ -437,11 +442,12 @@ def _layers(measured):
 
     Points are means over seeds; bars reach from the lowest seed to the highest.
     """
-    changes_of = {
-        row: changes
-        for row, results in measured.rows.items()
-        if (changes := [c for r in results if (c := r["measures"].get("layer_changes"))])
-    }
+    changes_of = {}
+    for row, results in measured.rows.items():
+        changes = [result["measures"].get("layer_changes") for result in results]
+        changes = [changes_of_seed for changes_of_seed in changes if changes_of_seed]
+        if changes:
+            changes_of[row] = changes
     if not changes_of:
         return None
     figure, (panels,) = new_figure(2, width=4.5, height=3.6)
@@ -518,9 +524,11 @@ def replace_parts(page: str, parts: Mapping[str, Sequence[str]]) -> None:
     """Replaces the lines between `<!-- name -->` and `<!-- end of name -->`."""
     text = files.read_bytes(page).decode()
     for name, lines in parts.items():
-        start, end = f"<!-- {name} -->\n", f"\n<!-- end of {name} -->"
+        start = f"<!-- {name} -->\n"
+        end = f"\n<!-- end of {name} -->"
         if start not in text:
             raise UserError(f"{page}: has no line {start.strip()}")
-        head, _, rest = text.partition(start)
-        text = head + start + "\n" + "\n".join(lines) + "\n" + end + rest.partition(end)[2]
+        before, _, rest = text.partition(start)
+        _, _, after = rest.partition(end)
+        text = before + start + "\n" + "\n".join(lines) + "\n" + end + after
     files.write_bytes(page, text.encode())

@@ -34,7 +34,8 @@ FORMS: Mapping[str, Mapping[str, str | int]] = {
 }
 BATCH_SIZE = 32
 NUM_RETRIEVED = 1000
-NUM_TRAINED, NUM_TESTED = 500, 872  # texts of SST-2
+NUM_TRAINED = 500  # texts of SST-2
+NUM_TESTED = 872
 NUM_ALONE = 64  # texts that are also embedded alone
 LENGTHS = (3, 110)  # words of the texts for times
 NUM_TIMED = 96
@@ -166,20 +167,20 @@ def main(settings: SmallFormsSettings) -> None:
             predictor = load_predictor(path)
             vectors = _of_unit_length(predictor.embed(texts))
             by_text = dict(zip(texts, vectors, strict=True))
-            known = functools.partial(_vectors_of, by_text)
+            embed = functools.partial(_vectors_of, by_text)
             expected = vectors if expected is None else expected
             cosines = (vectors * expected).sum(axis=1)
             places = [texts.index(text) for text in alone]
             alone_vectors = np.concatenate([predictor.embed([text]) for text in alone])
             difference = _of_unit_length(alone_vectors) - vectors[places]
-            scores = real_weights.scores(known, {"test": data})
+            scores = real_weights.scores(embed, {"test": data})
             forms[name] = {
                 "megabytes": round(pathlib.Path(path).stat().st_size / 1e6, 2),
                 "median_cosine": round(float(np.median(cosines)), 5),
                 "least_cosine": round(float(cosines.min()), 5),
                 "most_by_batch": float(f"{np.abs(difference).max():.1e}"),
                 "sts_b_spearman": scores["test"],
-                "retrieval_mrr": round(retrieval(known, data), 4),
+                "retrieval_mrr": round(retrieval(embed, data), 4),
                 "sst_2_probe_accuracy": round(probe(predictor.embed, settings.data_dir), 4),
             }
             predictors[name] = predictor

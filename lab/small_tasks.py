@@ -74,8 +74,8 @@ def read_sentences(data_dir: str) -> tuple[Items, list[list[str]]]:
 def score(name: str, answers: Sequence[Mapping[str, Any]], expected: Sequence[Any]) -> float | None:
     """The first metric of a task, in percent."""
     if name == _TAGGING:
-        found = entities.scores(expected, [answer["tags"] for answer in answers])
-        return round(100 * found["micro avg"]["f1-score"], 2)
+        scores = entities.scores(expected, [answer["tags"] for answer in answers])
+        return round(100 * scores["micro avg"]["f1-score"], 2)
     if "score" in answers[0]:
         predictions = np.array([answer["score"] for answer in answers])
         labels = np.array(expected, float)

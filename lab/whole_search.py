@@ -118,18 +118,18 @@ def commands(settings: WholeSearchSettings, folder: pathlib.Path) -> Mapping[str
     """The command of each way."""
     corpus = str(folder / "corpus.txt")
     ours = [sys.executable, "-m", "albert_tf", "search", f"--corpus={corpus}"]
-    found = {}
+    commands_by_way = {}
     if settings.tuned:
-        found["ours, tuned"] = [*ours, f"--model={settings.tuned}"]
-    found["ours, float32"] = [*ours, f"--model={settings.model}"]
+        commands_by_way["ours, tuned"] = [*ours, f"--model={settings.tuned}"]
+    commands_by_way["ours, float32"] = [*ours, f"--model={settings.model}"]
     program = [settings.python or sys.executable, "-c", OTHER]
-    found["sentence-transformers"] = [
+    commands_by_way["sentence-transformers"] = [
         *program,
         settings.model,
         corpus,
         str(folder / "queries.txt"),
     ]
-    return found
+    return commands_by_way
 
 
 def measured(command: Sequence[str], folder: pathlib.Path, is_json: bool) -> Turn:

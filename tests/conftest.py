@@ -173,14 +173,15 @@ def task_files(tmp_path_factory) -> pathlib.Path:
 @pytest.fixture(scope="session")
 def task_flags(task_files, tiny_pretrained) -> dict[str, tuple[str, list[str]]]:
     """Runner and flags of every task: data, the tiny model, twelve short steps."""
-    tsv, squad = task_files / "tsv", task_files / "squad"
+    tsv = task_files / "tsv"
+    squad = task_files / "squad"
     glue = [f"--data_dir={task_files / 'glue'}", "--max_seq_length=33"]
     windows = ["--max_seq_length=40", "--doc_stride=13", "--max_query_length=9"]
     windows += ["--max_answer_length=6", f"--predict_file={squad / 'questions.json'}"]
     splits = {"train": "train", "eval": "dev", "predict": "test"}.items()
-    own = [f"--{flag}_file={tsv / name}.tsv" for flag, name in splits]
-    own += ["--text_columns=review", "--label_column=mood"]
-    own += ["--max_seq_length=33"]
+    tsv_flags = [f"--{flag}_file={tsv / name}.tsv" for flag, name in splits]
+    tsv_flags += ["--text_columns=review", "--label_column=mood"]
+    tsv_flags += ["--max_seq_length=33"]
     several = [f"--{flag}_file={task_files / 'labels' / name}.tsv" for flag, name in splits]
     several += ["--text_columns=review", "--label_column=topics", "--label_separator=;"]
     several += ["--class_weights=balanced", "--max_seq_length=23"]
@@ -191,7 +192,7 @@ def task_flags(task_files, tiny_pretrained) -> dict[str, tuple[str, list[str]]]:
         "tagging": ("tagger", [*words, "--max_seq_length=21", "--doc_stride=7"]),
         "mrpc": ("classifier", ["--task_name=MRPC", *glue]),
         "stsb": ("classifier", ["--task_name=STS-B", *glue]),
-        "tsv": ("classifier", ["--task_name=tsv", *own]),
+        "tsv": ("classifier", ["--task_name=tsv", *tsv_flags]),
         "labels": ("classifier", ["--task_name=tsv", *several]),
         "race": ("race", passages),
     }

@@ -113,7 +113,8 @@ def run_until_logged(output_dir: pathlib.Path, num_lines: int, script: str, *fla
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    log, deadline = output_dir / "metrics.jsonl", time.monotonic() + 240
+    log = output_dir / "metrics.jsonl"
+    deadline = time.monotonic() + 240
     while time.monotonic() < deadline and process.poll() is None:
         if log.exists() and log.read_text().count("\n") >= num_lines:
             break
@@ -329,7 +330,8 @@ def glue_files(rng: np.random.Generator) -> dict[str, str]:
         mrpc = [f"{'index' if is_test else 'Quality'}\t#1 ID\t#2 ID\t#1 String\t#2 String"]
         stsb = [start if is_test else f"{start}\tscore"]
         for row in range(size):
-            first, second = sentence(rng, 2, 14), sentence(rng, 2, 14)
+            first = sentence(rng, 2, 14)
+            second = sentence(rng, 2, 14)
             label = row if is_test else int(label_of(first) == label_of(second))
             mrpc.append(f"{label}\t{row}\t{row}\t{first}\t{second}")
             score = "" if is_test else f"\t{rng.uniform(0, 5):.3f}"
@@ -360,8 +362,10 @@ def labels_files(rng: np.random.Generator) -> dict[str, str]:
         lines = ["review" + ("" if split == "test" else "\ttopics")]
         for _ in range(size):
             text = sentence(rng, 1, 20)
-            own = [kind for kind, words in kinds.items() if {*words.split()} & {*text.split()}]
-            lines.append(text if split == "test" else f"{text}\t{'; '.join(own)}")
+            kinds_of_text = [
+                kind for kind, words in kinds.items() if {*words.split()} & {*text.split()}
+            ]
+            lines.append(text if split == "test" else f"{text}\t{'; '.join(kinds_of_text)}")
         found[f"labels/{split}.tsv"] = "\n".join(lines) + "\n"
     return found
 

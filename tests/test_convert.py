@@ -20,7 +20,8 @@ def test_conversion_to_tf1_and_back_keeps_weights_and_vocabulary(tiny_pretrained
     assert "newly initialized    0\n" in shown and "ignored              0\n" in shown
     assert shown.endswith(f"parameters, with vocabulary, in {tmp_path / 'tf1'}\n")
     convert.main(settings(tmp_path / "tf1", tmp_path / "hf"))
-    old, new = load_pretrained(tiny_pretrained), load_pretrained(tmp_path / "hf")
+    old = load_pretrained(tiny_pretrained)
+    new = load_pretrained(tmp_path / "hf")
     for name, variable in old.named_variables().items():
         np.testing.assert_array_equal(new.named_variables()[name], variable, err_msg=name)
     vocabularies = [tiny_pretrained / "spiece.model", tmp_path / "tf1" / "30k-clean.model"]

@@ -141,9 +141,12 @@ def test_packages_of_tasks_do_not_lean_on_each_other_in_a_circle():
     tasks = re.compile(r"albert_tf\.tasks\.(\w+)\.")
     left: dict[str, set[str]] = {}
     for module, names in IMPORTS.items():
-        if package := tasks.match(module):
-            others = {other[1] for name in names & MODULES.keys() if (other := tasks.match(name))}
-            left.setdefault(package[1], set()).update(others - {package[1]})
+        package = tasks.match(module)
+        if not package:
+            continue
+        matches = [tasks.match(name) for name in names & MODULES.keys()]
+        others = {match[1] for match in matches if match}
+        left.setdefault(package[1], set()).update(others - {package[1]})
     while free := [name for name, others in left.items() if not others]:
         for name in free:
             del left[name]

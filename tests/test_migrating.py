@@ -10,7 +10,8 @@ from albert_tf.core import original_flags
 from tests.helpers import ROOT, TINY, run_script
 from tests.text.texts import write_vocabulary
 
-PRETRAINING, RACE = "run_pretraining.py", "run_race.py"
+PRETRAINING = "run_pretraining.py"
+RACE = "run_race.py"
 # The flags of the original's programs, and our program for each.
 ORIGINAL = {
     "-m data_prep.create_pretraining_data": """

@@ -46,10 +46,10 @@ def test_labels_are_the_runners(finished, task_files):
         for row in rows_of(task_files / "tsv" / "test.tsv")
     ]
     expected = rows_of(run.folder / "predictions" / "predictions.tsv")
-    for answer, wanted in zip(answers_to(run.folder, items, batch_size=3), expected, strict=True):
-        assert answer["name"].startswith("test-") and answer["label"] == wanted["label"]
+    for answer, row in zip(answers_to(run.folder, items, batch_size=3), expected, strict=True):
+        assert answer["name"].startswith("test-") and answer["label"] == row["label"]
         for label, probability in answer["probabilities"].items():
-            assert probability == pytest.approx(float(wanted[f"probability_{label}"]), abs=6e-5)
+            assert probability == pytest.approx(float(row[f"probability_{label}"]), abs=6e-5)
 
 
 def test_the_rows_of_a_table_in_memory_are_items(finished, task_files):
@@ -78,9 +78,9 @@ def test_answers_in_windows_are_the_runners(task_flags, tmp_path, capsys):
     expected = rows_of(tmp_path / "run" / "predictions" / "predictions.tsv")
     predictor = predictors.load_predictor(tmp_path / "run" / "model")
     answers = predictor.predict(texts)
-    for answer, wanted in zip(answers, expected, strict=True):
+    for answer, row in zip(answers, expected, strict=True):
         for label, probability in answer["probabilities"].items():
-            assert probability == pytest.approx(float(wanted[f"probability_{label}"]), abs=6e-5)
+            assert probability == pytest.approx(float(row[f"probability_{label}"]), abs=6e-5)
     assert min(results["eval"].values()) >= 0
     assert not predictor.remarks()
     with pytest.raises(UserError, match="expected a text, or {"):
@@ -94,11 +94,11 @@ def test_several_labels_are_the_runners(finished, task_files):
     items = (task_files / "labels" / "test.tsv").read_text().splitlines()[1:]
     expected = rows_of(run.folder / "predictions" / "predictions.tsv")
     found = answers_to(run.folder, items, batch_size=3)
-    for answer, wanted in zip(found, expected, strict=True):
-        assert answer["labels"] == json.loads(wanted["labels"])
+    for answer, row in zip(found, expected, strict=True):
+        assert answer["labels"] == json.loads(row["labels"])
         assert list(answer["probabilities"]) == ["animal", "colour", "mood", "name"]
         for label, probability in answer["probabilities"].items():
-            assert probability == pytest.approx(float(wanted[f"probability_{label}"]), abs=6e-5)
+            assert probability == pytest.approx(float(row[f"probability_{label}"]), abs=6e-5)
     assert {row["labels"] for row in expected} - {"[]", '["animal", "colour", "mood", "name"]'}
 
 
@@ -125,10 +125,10 @@ def test_choices_are_the_runners(finished, task_files):
             )
     assert len(items) == len(expected)
     for item, answer in zip(items, answers_to(run.folder, items), strict=True):
-        wanted = expected[item["id"]]
-        assert answer["answer"] == wanted["answer"]
+        row = expected[item["id"]]
+        assert answer["answer"] == row["answer"]
         assert answer["option"] == item["options"]["ABCD".index(answer["answer"])]
-        assert answer["probability"] == pytest.approx(float(wanted["probability"]), abs=6e-5)
+        assert answer["probability"] == pytest.approx(float(row["probability"]), abs=6e-5)
 
 
 @pytest.mark.parametrize("version", ["1.1", "2.0"])
@@ -548,19 +548,21 @@ def test_windows_read_long_texts_whole_in_an_export(finished, tmp_path):
 
 
 def test_a_text_is_one_text_or_two_as_the_model_was_trained(finished):
-    one, two = (predictors.load_predictor(finished(name).folder) for name in ("tsv", "stsb"))
-    assert one.predict(["anna\tsaw"]) == one.predict(["anna saw"])
-    assert one.expects == 'a text, or {"review": ...}'
+    of_one_text, of_two_texts = (
+        predictors.load_predictor(finished(name).folder) for name in ("tsv", "stsb")
+    )
+    assert of_one_text.predict(["anna\tsaw"]) == of_one_text.predict(["anna saw"])
+    assert of_one_text.expects == 'a text, or {"review": ...}'
     for predictor, item in (
-        (one, {"text_a": "a", "text_b": "b"}),
-        (two, "anna"),
-        (two, {"text": "anna"}),
-        (two, {"sentence1": "anna"}),
-        (two, "a\tb\tc"),
+        (of_one_text, {"text_a": "a", "text_b": "b"}),
+        (of_two_texts, "anna"),
+        (of_two_texts, {"text": "anna"}),
+        (of_two_texts, {"sentence1": "anna"}),
+        (of_two_texts, "a\tb\tc"),
     ):
         with pytest.raises(UserError, match="^expected "):
             predictor.check(item)
-    assert len(two.predict([two.empty, {"sentence1": "a", "sentence2": ""}])) == 2
+    assert len(of_two_texts.predict([of_two_texts.empty, {"sentence1": "a", "sentence2": ""}])) == 2
 
 
 def test_every_line_has_an_answer_and_a_flag_says_what_it_is(finished):
@@ -586,17 +588,18 @@ def test_the_newest_predictions_are_in_one_place_with_the_rows_of_the_file(finis
     run = finished("tsv")
     folder = shutil.copytree(finished("tsv").folder, tmp_path / "run")
     flags = ["--do_train=false", "--do_eval=false", "--do_predict", f"--output_dir={folder}"]
-    usual, other = folder / "predictions" / "predictions.tsv", tmp_path / "other.parquet"
+    usual = folder / "predictions" / "predictions.tsv"
+    other = tmp_path / "other.parquet"
     source = write(tmp_path / "new.csv", ROWS)
     evaluate_here(run.runner, f"--predict_file={source}", *flags)
     found = read_table(str(usual), source="", empty_rows=True)
     assert found["id"].tolist() == [row["id"] for row in ROWS]
     evaluate_here(run.runner, f"--predict_file={source}", f"--predictions_file={other}", *flags)
     same = predicted(folder, source, tmp_path / "out.parquet")
-    wanted = pandas.read_parquet(other)
-    assert wanted.columns.tolist() == same.columns.tolist()
-    assert wanted["predicted_label"].tolist() == same["predicted_label"].tolist()
-    np.testing.assert_allclose(wanted["probability"], same["probability"], atol=1e-5)
+    at_other_place = pandas.read_parquet(other)
+    assert at_other_place.columns.tolist() == same.columns.tolist()
+    assert at_other_place["predicted_label"].tolist() == same["predicted_label"].tolist()
+    np.testing.assert_allclose(at_other_place["probability"], same["probability"], atol=1e-5)
 
 
 @pytest.mark.parametrize("ending", answer_tables.ENDINGS)

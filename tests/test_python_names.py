@@ -51,9 +51,9 @@ def classifier(tiny_pretrained, tmp_path_factory):
 def test_encode_is_embed_and_one_text_has_one_vector(predictor):
     vectors = predictor.embed(TEXTS)
     np.testing.assert_array_equal(predictor.encode(TEXTS), vectors)
-    one = predictor.encode(TEXTS[1])
-    assert one.shape == vectors.shape[1:]
-    np.testing.assert_allclose(one, vectors[1], atol=1e-6)
+    vector = predictor.encode(TEXTS[1])
+    assert vector.shape == vectors.shape[1:]
+    np.testing.assert_allclose(vector, vectors[1], atol=1e-6)
 
 
 def test_rank_returns_the_top_k(predictor):
@@ -288,9 +288,9 @@ def test_objects_of_keras_3_are_one_line(classifier, arguments):
 def _python_of(page: pathlib.Path) -> str:
     """The Python of a page that uses this library."""
     blocks = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
-    own = [block for block in blocks if "albert_tf" in block]
-    assert own, page
-    return "\n".join(own)
+    of_package = [block for block in blocks if "albert_tf" in block]
+    assert of_package, page
+    return "\n".join(of_package)
 
 
 @pytest.mark.slow

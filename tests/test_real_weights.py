@@ -7,7 +7,8 @@ import pytest
 from albert_tf import load_predictor
 from lab import real_weights
 
-MODEL, DATA = os.environ.get("ALBERT_REAL_WEIGHTS"), os.environ.get("ALBERT_TEST_DATA")
+MODEL = os.environ.get("ALBERT_REAL_WEIGHTS")
+DATA = os.environ.get("ALBERT_TEST_DATA")
 
 
 @pytest.mark.skipif(not (MODEL and DATA), reason="needs ALBERT_REAL_WEIGHTS and ALBERT_TEST_DATA")

@@ -66,7 +66,8 @@ def test_the_summary_counts_the_parameters_of_every_layer(run):
 
 
 def test_hidden_states_and_attention_have_the_shapes_that_the_page_names(run):
-    states, attentions = run[0]["states"], run[0]["attentions"]
+    states = run[0]["states"]
+    attentions = run[0]["attentions"]
     tokens = run[0]["tokenizer"](run[0]["texts"])["input_mask"]
     assert [state.shape for state in states] == [(*tokens.shape, 384)] * 7
     np.testing.assert_array_equal(states[-1], run[0]["outputs"]["sequence_output"])

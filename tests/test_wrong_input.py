@@ -301,7 +301,8 @@ def test_a_model_that_does_not_fit(pretraining, task_flags, tiny_pretrained, tmp
     spm = tiny_pretrained / "spiece.model"
     changes = {"model_type": "char", "vocab_size": 20, "hard_vocab_limit": False}
     other = helpers.train_spm(tmp_path / "other.model", ["anna saw bert"] * 3, **changes)
-    bare, half = tmp_path / "bare", tmp_path / "half"
+    bare = tmp_path / "bare"
+    half = tmp_path / "half"
     shutil.copytree(tiny_pretrained, bare)
     (bare / "spiece.model").unlink()
     save_pretrained(AlbertForPreTraining(TINY, seed=3), half, spm_model_file=str(spm))

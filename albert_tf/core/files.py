@@ -90,8 +90,8 @@ def size_and_time(path: str) -> tuple[int, int]:
     """The size of a file, and when it was modified, in nanoseconds since 1970."""
     if "://" not in path:
         return os.path.getsize(path), os.stat(path).st_mtime_ns
-    found = _on(path, lambda system: system.stat(path))
-    return found.length, found.mtime_nsec
+    about = _on(path, lambda system: system.stat(path))
+    return about.length, about.mtime_nsec
 
 
 def real_path(path: str) -> str:
@@ -191,8 +191,8 @@ def check_regular(path: str, *, may_be_pipe: bool = False) -> None:
     if is_pipe and may_be_pipe:
         return
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-        found = "a pipe" if is_pipe else "a device or socket"
-        raise UserError(f"{path}: expected a regular file, found {found}")
+        kind = "a pipe" if is_pipe else "a device or socket"
+        raise UserError(f"{path}: expected a regular file, found {kind}")
 
 
 def check_content(path: str) -> None:

@@ -106,13 +106,15 @@ def parse(
     flag_values: flags.FlagValues | None = None,
 ) -> list[Settings]:
     """The settings of a command line, of which the first word is the program (`run`); a wrong flag is a UserError."""
-    values = flags.FlagValues() if flag_values is None else flag_values
+    if flag_values is None:
+        flag_values = flags.FlagValues()
     fields = [field for cls in settings_classes for field in flag_fields(cls)]
     for field in fields:
-        _define(field, values)
-    _read(argv, positional, values)
-    on_command_line = {field.name for field in fields if values[field.name].present}
-    return make_settings(settings_classes, values.flag_values_dict(), on_command_line, defaults)
+        _define(field, flag_values)
+    _read(argv, positional, flag_values)
+    on_command_line = {field.name for field in fields if flag_values[field.name].present}
+    values = flag_values.flag_values_dict()
+    return make_settings(settings_classes, values, on_command_line, defaults)
 
 
 def _read(argv: Sequence[str], positional: Sequence[str], values: flags.FlagValues) -> None:
@@ -169,12 +171,12 @@ def help_of_flag(field: dataclasses.Field) -> list[str]:
     declared = field.metadata
     default = field.default
     choices = [*filter(None, declared["choices"])]
-    values = "|".join(choices)
-    if not values:
-        values = "TEXT" if kind is str else "NUMBER"
-    name = f"--[no]{field.name}" if kind is bool else f"--{field.name}={values}"
-    shown = str(default).lower() if kind is bool else default
-    note = "required" if declared["required"] else f"default: {shown}"
+    shown_values = "|".join(choices)
+    if not shown_values:
+        shown_values = "TEXT" if kind is str else "NUMBER"
+    name = f"--[no]{field.name}" if kind is bool else f"--{field.name}={shown_values}"
+    shown_default = str(default).lower() if kind is bool else default
+    note = "required" if declared["required"] else f"default: {shown_default}"
     if default is None or (default == "" and not declared["required"]):
         note = ""
     wrap = functools.partial(

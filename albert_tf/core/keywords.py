@@ -42,20 +42,21 @@ def with_names(
         if name in values:
             raise UserError(f"{name} is given twice")
         values[name] = value
-    known = [*names, *program.fields()]
+    all_names = [*names, *program.fields()]
     for name in values:
-        if name not in known:
-            raise UserError(f"{name}: is no setting here{_hint(name, known)}")
+        if name not in all_names:
+            raise UserError(f"{name}: is no setting here{_hint(name, all_names)}")
     return values
 
 
-def _hint(name: str, known: Collection[str]) -> str:
+def _hint(name: str, all_names: Collection[str]) -> str:
     """What is probably meant by an unknown name: a flag of others, or the nearest name."""
-    advice = advice_about(name, known)
+    advice = advice_about(name, all_names)
     if not advice:
-        nearest = difflib.get_close_matches(name, known, n=1)
-        advice = f"{nearest[0]} is meant" if nearest else f"known are {', '.join(sorted(known))}"
-    return f"; {without_dashes(advice, known)}"
+        nearest = difflib.get_close_matches(name, all_names, n=1)
+        listed = ", ".join(sorted(all_names))
+        advice = f"{nearest[0]} is meant" if nearest else f"known are {listed}"
+    return f"; {without_dashes(advice, all_names)}"
 
 
 def settings_of(program: Program, values: Mapping[str, Any]) -> list[Settings]:

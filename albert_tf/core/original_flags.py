@@ -100,27 +100,28 @@ MEANT = {
 }
 
 
-def advice_about(name: str, known: Container[str]) -> str:
+def advice_about(name: str, flags: Container[str]) -> str:
     """What replaces a flag that a program does not have: one of the original, of others or of the past; or "".
 
     Args:
       name: the flag without dashes before it, as it was written.
-      known: the flags of the program.
+      flags: the flags of the program.
     """
+    # "max-steps" -> "max_steps", and "nouse_tpu" -> "use_tpu"
     key = name.replace("-", "_").removeprefix("no")
-    meant = key if key in known else MEANT.get(key, "")
-    if meant.partition("=")[0] in known:
+    meant = key if key in flags else MEANT.get(key, "")
+    if meant.partition("=")[0] in flags:
         return f"--{meant} is meant"
     if key in REMOVED:
         return REMOVED[key].advice
     return REPLACEMENTS.get(name) or REPLACEMENTS.get(key, "")
 
 
-def without_harmless(words: Sequence[str], known: Container[str]) -> tuple[list[str], list[str]]:
+def without_harmless(words: Sequence[str], flags: Container[str]) -> tuple[list[str], list[str]]:
     """The words of a command line without flags of the original whose absence changes nothing, and a note on each.
 
     Args:
-      known: the flags of the program, which stay.
+      flags: the flags of the program, which stay.
     """
     kept: list[str] = []
     notes = []
@@ -129,10 +130,12 @@ def without_harmless(words: Sequence[str], known: Container[str]) -> tuple[list[
         word = words[position]
         name, value, num_words = _flag_and_value(words, position)
         position += num_words
-        wanted = HARMLESS.get(name)
-        is_harmless = wanted is not None and (not wanted or value.lower() in wanted)
-        if is_harmless and name not in known:
-            notes.append(f"{word} has no effect here ({advice_about(name, known)})")
+        harmless_values = HARMLESS.get(name)
+        is_harmless = False
+        if harmless_values is not None:
+            is_harmless = not harmless_values or value.lower() in harmless_values
+        if is_harmless and name not in flags:
+            notes.append(f"{word} has no effect here ({advice_about(name, flags)})")
         else:
             kept += words[position - num_words : position]
     return kept, notes

@@ -54,14 +54,14 @@ def flag_fields(cls: type[Settings]) -> list[dataclasses.Field]:
 def make_settings(
     settings_classes: Sequence[type[Settings]],
     values: Mapping[str, Any],
-    given: Set[str],
+    given_names: Set[str],
     defaults: Defaults | None = None,
 ) -> list[Settings]:
     """One object of each settings class, checked alone and against the others.
 
     Args:
       values: the values of all fields, given or not.
-      given: the names of the fields that the user gave.
+      given_names: the names of the fields that the user gave.
       defaults: see `Program`.
 
     Raises:
@@ -69,13 +69,15 @@ def make_settings(
     """
     values = dict(values)
     if defaults:
-        for name, value in defaults(dict(values), given).items():
-            if name not in given:
+        for name, value in defaults(dict(values), given_names).items():
+            if name not in given_names:
                 values[name] = value
+
     for cls in settings_classes:
         for field in flag_fields(cls):
             if field.metadata["required"] and not values[field.name]:
                 raise UserError(f"--{field.name} is required: {field.metadata['help']}")
+
     settings = {
         cls: cls(**{field.name: values[field.name] for field in flag_fields(cls)})
         for cls in settings_classes
@@ -89,14 +91,19 @@ def make_settings(
 def check_paths(settings: Settings) -> None:
     """Checks that the input files exist; remote ones (with ://, or hf:) are checked when they are read."""
     for field in dataclasses.fields(settings):
-        if not (declared := field.metadata["input_path"]):
+        hint_of_path = field.metadata["input_path"]
+        if not hint_of_path:
             continue
-        paths = getattr(settings, field.name)
-        for path in [paths] if os.path.exists(paths) else files.split_list(paths):
+        value = getattr(settings, field.name)
+        paths = [value] if os.path.exists(value) else files.split_list(value)
+        for path in paths:
             matches = glob.iglob(path, recursive=True)
             is_here = os.path.exists(path) or any(matches) or os.path.exists(path + ".index")
             is_remote = "://" in path or path.startswith(files.HUB_PREFIX)
-            if not is_here and not is_remote:
-                hint = declared(path) if callable(declared) else ""
-                reason = "no such file or folder" + (f"; {hint}" if hint else "")
-                settings.refuse(field.name, f"={path}: {reason}")
+            if is_here or is_remote:
+                continue
+            reason = "no such file or folder"
+            hint = hint_of_path(path) if callable(hint_of_path) else ""
+            if hint:
+                reason += f"; {hint}"
+            settings.refuse(field.name, f"={path}: {reason}")

@@ -145,18 +145,21 @@ class TableData(Data):
         choices = [] if self.table.choices == 1 else [self.table.choices]
         of_sequence = tf.TensorSpec([batch_size, *choices, length], tf.int32)
         columns = {
-            name: tf.TensorSpec([batch_size, values.shape[1]], values.dtype)
-            for name, values in self.table.columns.items()
+            name: tf.TensorSpec([batch_size, column.shape[1]], column.dtype)
+            for name, column in self.table.columns.items()
         }
         features = {name: columns.get(name, of_sequence) for name in self._names}
-        own = {"input_mask": of_sequence, EXAMPLE_INDEX: tf.TensorSpec([batch_size], tf.int32)}
-        return own | features
+        of_any_table = {
+            "input_mask": of_sequence,
+            EXAMPLE_INDEX: tf.TensorSpec([batch_size], tf.int32),
+        }
+        return of_any_table | features
 
     def training_dataset(self, batch_size, *, seed, first_step, context):
-        values = self.table.lengths, self._buckets, batch_size, seed
-
         def parts():
-            batches = feature_table.training_batches(*values, by_length=self._by_length)
+            batches = feature_table.training_batches(
+                self.table.lengths, self._buckets, batch_size, seed, by_length=self._by_length
+            )
             for batch in itertools.islice(batches, first_step, None):
                 yield from self._parts(batch, context, packed=self._packed)
 
@@ -188,8 +191,10 @@ class TableData(Data):
         of_pipeline = np.split(batch.examples, pipelines)[context.input_pipeline_id]
         for examples in np.split(of_pipeline, context.num_replicas_in_sync // pipelines):
             if packed:
-                sizes = max(_SHORTEST_ROW, batch.length), MAX_EXAMPLES_PER_ROW
-                part = self.table.packed_batch(examples, *sizes, self._names)
+                row_length = max(_SHORTEST_ROW, batch.length)
+                part = self.table.packed_batch(
+                    examples, row_length, MAX_EXAMPLES_PER_ROW, self._names
+                )
             else:
                 part = self.table.batch(np.maximum(examples, 0), batch.length, self._names)
             part[EXAMPLE_INDEX] = examples.astype(np.int32)

@@ -158,8 +158,8 @@ class FeatureTable:
     def sha256(self) -> str:
         """Hexadecimal hash of the contents; it does not depend on the version of NumPy."""
         digest = hashlib.sha256(str(self.choices).encode())
-        named = {"row_splits": self.row_splits, **self.sequences, **self.columns}
-        for name, values in sorted(named.items()):
+        arrays = {"row_splits": self.row_splits, **self.sequences, **self.columns}
+        for name, values in sorted(arrays.items()):
             digest.update(f"{name} {values.dtype.str} {values.shape}".encode())
             digest.update(np.ascontiguousarray(values).data)
         return digest.hexdigest()
@@ -269,24 +269,34 @@ def lengths_to_pad_to(lengths: Iterable[int], max_length: int, num_buckets: int)
     # [8, 16, 32], each for 2 examples -> [16, 32].
     bounds, counts = np.unique(np.minimum(rounded, max_length), return_counts=True)
     chosen = bounds[_bounds_of_least_padding(bounds, counts, num_buckets)].tolist()
-    return (*(length for length in chosen if length < max_length), max_length)
+    below = [length for length in chosen if length < max_length]
+    return (*below, max_length)
 
 
 def _bounds_of_least_padding(bounds: np.ndarray, counts: np.ndarray, num_buckets: int) -> list[int]:
     """Indices of the chosen bounds, including the last; `bounds` ascend, and `counts` examples need each of them."""
+    # [3], for the bounds 8, 16, 32 of 2 examples each: as many examples as [2, 4, 6] are not longer.
     num_below = np.cumsum(counts)
-    # tokens[i, j]: the number of tokens if all examples longer than bound i, up to bound j, are padded to bound j.
+
+    # [3, 3]: the number of tokens if all examples longer than bound i, up to bound j, are padded to bound j;
+    # from the first bound to the last, 4 examples of 32 tokens.
     tokens = ((num_below - num_below[:, None]) * bounds).astype(np.float64)
     tokens[np.tri(len(bounds), dtype=bool)] = np.inf
-    least = num_below * bounds  # with a single bucket, up to each bound
-    previous = []  # for two buckets, three, ...: the bound before each bound, or the bound itself
+
+    # [3], the fewest tokens of the examples up to each bound: with a single bucket [16, 64, 192], and with two
+    # [16, 48, 128]; the buckets 16 and 32 take 64 + 64 tokens, and 8 and 32 take 16 + 128.
+    least = num_below * bounds
+    previous_bounds = []  # for two buckets, three, ...: the bound before each bound, or the bound itself
+    all_bounds = np.arange(len(bounds))
     for _ in range(num_buckets - 1):
         with_one_more = least[:, None] + tokens
         best = np.argmin(with_one_more, axis=0)
-        fewest = with_one_more[best, np.arange(len(bounds))]
-        previous.append(np.where(fewest < least, best, np.arange(len(bounds))))
+        fewest = with_one_more[best, all_bounds]
+        previous_bounds.append(np.where(fewest < least, best, all_bounds))
         least = np.minimum(fewest, least)
+
+    # Back from the last bound: 32, and before it 16.
     chosen = [len(bounds) - 1]
-    for before in reversed(previous):
-        chosen.append(int(before[chosen[-1]]))
+    for previous in reversed(previous_bounds):
+        chosen.append(int(previous[chosen[-1]]))
     return sorted(set(chosen))

@@ -48,7 +48,7 @@ def _best_fit(lengths, row_length, max_examples):
         num_examples[row] += 1
         # The row goes to the list of rows with the room that is left.
         if num_examples[row] < max_examples:
-            left = room - lengths[index]
-            next_row[row] = first_with_room[left]
-            first_with_room[left] = row
+            remaining_room = room - lengths[index]
+            next_row[row] = first_with_room[remaining_room]
+            first_with_room[remaining_room] = row
     return row_of_example, num_rows

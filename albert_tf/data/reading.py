@@ -87,6 +87,7 @@ def training_dataset(
     index = context.input_pipeline_id
     size = reading.global_batch_size
     parts = max(reading.parts, context.num_replicas_in_sync)
+    # 7 records of a step for 2 pipelines: 4 and 3; the second takes those from 4 on.
     shares = [len(share) for share in np.array_split(np.arange(size), pipelines)]
     first = sum(shares[:index])
     share = shares[index]
@@ -130,12 +131,17 @@ def evaluation_dataset(
     index = context.input_pipeline_id
     size = global_batch_size
     devices = context.num_replicas_in_sync
+
+    # 10 records, batches of 4 -> 12 records, of which the last two, copies of the first, have the weight 0.
     records = _ordered_records(record_set)
     padding = records.take(1).repeat(-record_set.num_records % size)
-    ones, zeros = (tf.data.Dataset.from_tensors(weight).repeat() for weight in (1.0, 0.0))
+    ones = tf.data.Dataset.from_tensors(1.0).repeat()
+    zeros = tf.data.Dataset.from_tensors(0.0).repeat()
     zip_datasets = tf.data.Dataset.zip
     weighted = zip_datasets(records, ones).concatenate(zip_datasets(padding, zeros))
     weighted = weighted.map(lambda numbered, weight: (*numbered, weight))
+
+    # A batch of 4 on 3 devices -> 2 places on each, of which those of this pipeline are read.
     width = -(-size // devices)
     places = _places(size, devices, width).reshape(pipelines, -1)[index]
     if pipelines > 1 or size % devices:
@@ -182,10 +188,13 @@ def _endless_records(record_set: RecordSet, reading: Reading) -> tf.data.Dataset
     An epoch reads its files in groups. The records of a group are interleaved and shuffled. A start in the middle of an
     epoch therefore skips whole groups without reading them, and replays at most one group.
     """
+    # 5 files in groups of 2 -> 3 groups in an epoch, the last of 1 file.
     counts = record_set.counts
     num_files = len(counts)
     group_size = min(_FILES_READ_TOGETHER, num_files) if reading.shuffle else 1
     groups_per_epoch = -(-num_files // group_size)
+
+    # Files of [7, 3, 4, 4, 9] records begin at the records [0, 7, 10, 14, 18] of an epoch.
     files = tf.constant(record_set.files)
     first_indices = tf.constant(np.cumsum([0, *counts])[:-1], tf.int64)
     first_example = reading.first_step * reading.global_batch_size
@@ -195,10 +204,12 @@ def _endless_records(record_set: RecordSet, reading: Reading) -> tf.data.Dataset
         return tf.data.TFRecordDataset(path).enumerate(first_number)
 
     def group_records(group):
+        # Group 4 is the second of epoch 1: of its files' order [3, 0, 2, 4, 1], the files [2, 4].
         epoch = group // groups_per_epoch
         group_of_epoch = group % groups_per_epoch
         order = _file_order(num_files, reading, epoch)
         group_files = order[group_of_epoch * group_size : (group_of_epoch + 1) * group_size]
+        # Records are numbered over all epochs: those of the files [2, 4] from [10 + 27, 18 + 27].
         first_numbers = tf.gather(first_indices, group_files) + epoch * record_set.num_records
         sources = (tf.gather(files, group_files), first_numbers)
         records = tf.data.Dataset.from_tensor_slices(sources).interleave(
@@ -224,7 +235,10 @@ def _locate(
     num_files = len(counts)
     epoch, rest = divmod(first_example, sum(counts))
     order = _file_order(num_files, reading, tf.constant(epoch, tf.int64))
+    # Files of 10, 20, 30 and 40 records in groups of 2 -> the groups end before [30, 100]; before example 35, group 1
+    # has 5 others.
     firsts_of_groups = range(0, num_files, group_size)
     ends = np.cumsum(np.add.reduceat(np.array(counts)[order.numpy()], firsts_of_groups))
     group = int(np.searchsorted(ends, rest, side="right"))
-    return epoch * len(ends) + group, rest - (int(ends[group - 1]) if group else 0)
+    start_of_group = int(ends[group - 1]) if group else 0
+    return epoch * len(ends) + group, rest - start_of_group

@@ -69,28 +69,27 @@ def find_records(patterns: str, flag: str) -> RecordSet:
 
     A UserError if nothing matches, a file is missing, empty, truncated or not a TFRecord file, or files do not match.
     """
-    found = [path for pattern in file_system.listed(patterns) for path in _expand(pattern, flag)]
-    if not found:
+    paths = [path for pattern in file_system.listed(patterns) for path in _expand(pattern, flag)]
+    if not paths:
         raise UserError(f"--{flag}={patterns}: no record files there (*.tfrecord*)")
-    metadata_of = {
-        folder: _read_metadata(folder, flag) for folder in sorted(set(map(os.path.dirname, found)))
-    }
+    folders = sorted(set(map(os.path.dirname, paths)))
+    metadata_of = {folder: _read_metadata(folder, flag) for folder in folders}
     shards = {
         os.path.join(folder, shard["file"]): shard
         for folder, metadata in metadata_of.items()
         for shard in metadata.get("shards", ())
     }
-    listed = [shards.get(path) for path in found]
+    listed = [shards.get(path) for path in paths]
     # A remote file answers slowly, but many can be read in parallel.
     with concurrent.futures.ThreadPoolExecutor(16) as pool:
-        counts = tuple(pool.map(functools.partial(_num_records, flag), found, listed))
+        counts = tuple(pool.map(functools.partial(_num_records, flag), paths, listed))
     if not sum(counts):
         raise UserError(f"--{flag}={patterns}: the files hold no records")
     num_examples = sum(
         shard["examples"] if shard else count for shard, count in zip(listed, counts, strict=True)
     )
     metadata = _common_metadata(list(metadata_of.values()), flag)
-    return RecordSet(tuple(found), counts, num_examples, metadata)
+    return RecordSet(tuple(paths), counts, num_examples, metadata)
 
 
 def _expand(pattern: str, flag: str) -> list[str]:
@@ -124,17 +123,21 @@ def _read_metadata(folder: str, flag: str) -> base.Metadata:
 
 def _common_metadata(folders: Sequence[base.Metadata], flag: str) -> dict[str, Any]:
     """The metadata of all folders, which must agree: settings of the first one, counts of all."""
-    if len(formats := sorted(set(map(name_of, folders)))) > 1:
+    formats = sorted(set(map(name_of, folders)))
+    if len(formats) > 1:
         raise UserError(f"--{flag}: {' and '.join(formats)} records are mixed; give one kind")
-    first, *others = filter(None, folders) if any(folders) else ({},)
+    # Records of the original's script have none.
+    first, *others = [metadata for metadata in folders if metadata] or [{}]
     keys = ("max_seq_length", "max_predictions_per_seq", "spm_sha256", "sentence_task")
     for other in others:
         same = {key: other.get(key) == first.get(key) for key in keys}
-        known = {"do_lower_case", "keep_accents"} & first.keys() & other.keys()
-        same["cleaning"] = all(other[key] == first[key] for key in known)
+        in_both = {"do_lower_case", "keep_accents"} & first.keys() & other.keys()
+        same["cleaning"] = all(other[key] == first[key] for key in in_both)
         same["settings of masks"] = base.mask_settings(other) == base.mask_settings(first)
-        if different := [key for key, is_same in same.items() if not is_same]:
+        different = [key for key, is_same in same.items() if not is_same]
+        if different:
             raise UserError(f"--{flag}: its folders were made with different {different[0]}")
+
     counts: dict[str, Any] = {}
     for metadata in folders:
         base.add_counts(counts, metadata.get("counts", {}))
@@ -153,7 +156,8 @@ def _num_records(flag: str, path: str, shard: Mapping | None) -> int:
             file_system.check_content(path)  # perhaps it is only a pointer
             reason = f"is not a complete TFRecord file ({first_line(error)})"
             raise UserError(f"--{flag}: {path} {reason}") from None
-    if (size := file_system.size_and_time(path)[0]) != shard["bytes"]:
+    size, _ = file_system.size_and_time(path)
+    if size != shard["bytes"]:
         file_system.check_content(path)
         reason = f"bytes, but {base.METADATA_FILE} lists {shard['bytes']}: truncated or changed"
         raise UserError(f"--{flag}: {path} has {size} {reason}; copy or make it again")

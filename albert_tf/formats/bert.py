@@ -72,12 +72,14 @@ def is_bert(config: AlbertConfig) -> bool:
 def with_albert_sizes(values: Mapping[str, Any], source: str) -> dict[str, Any]:
     """The values of a BERT's configuration file, as those of an ALBERT's."""
     for name, expected in _EXPECTED.items():
-        if (value := values.get(name, expected)) != expected:
+        value = values.get(name, expected)
+        if value != expected:
             reason = f"expected {expected}: it is no encoder"
             raise UserError(f"{source}: {name} is {shortened(value)}, {reason}")
     layers = values.get("num_hidden_layers")
     values = {**_DEFAULTS, **values}
-    if (rate := values.get("classifier_dropout")) is None:
+    rate = values.get("classifier_dropout")
+    if rate is None:
         rate = values["hidden_dropout_prob"]
     return {
         "classifier_dropout_prob": rate,
@@ -93,9 +95,9 @@ def without_albert_sizes(values: Mapping[str, Any]) -> dict[str, Any]:
     """The values of a configuration file for the same model as a BERT."""
     kept = {name: value for name, value in values.items() if name not in _OWN_SIZES}
     architectures = [name.replace("Albert", "Bert") for name in values["architectures"]]
-    own = {"sentence_task": "sop", **kept}  # a BERT's would be the next sentence, if not said
-    own["classifier_dropout"] = own.pop("classifier_dropout_prob")
-    return {**own, "architectures": architectures, "model_type": MODEL_TYPE}
+    settings = {"sentence_task": "sop", **kept}  # a BERT's would be the next sentence, if not said
+    settings["classifier_dropout"] = settings.pop("classifier_dropout_prob")
+    return {**settings, "architectures": architectures, "model_type": MODEL_TYPE}
 
 
 def to_albert(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

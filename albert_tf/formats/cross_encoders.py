@@ -35,12 +35,12 @@ def with_activation(config: AlbertConfig, folder: str, about: Mapping[str, Any])
         activation = IDENTITY if is_ours else SIGMOID
 
     kind = activation_of_torch(activation) if isinstance(activation, str) else ""
-    known = {"identity": IDENTITY, "sigmoid": SIGMOID}
-    if kind not in known:
+    readable = {"identity": IDENTITY, "sigmoid": SIGMOID}
+    if kind not in readable:
         expected = f"{SIGMOID} or {IDENTITY}"
         raise UserError(f"{place} is {shortened(activation)}, expected {expected}")
     others = {key: value for key, value in config.foreign.items() if key != _OLD_KEY}
-    return config.replace(foreign={**others, _SECTION: {_KEY: known[kind]}})
+    return config.replace(foreign={**others, _SECTION: {_KEY: readable[kind]}})
 
 
 def _named_activation(

@@ -64,42 +64,48 @@ def _refuse(settings: Mapping[str, Any], name: str, path: str) -> None:
     raise UserError(f"{path}: {name}={shortened(settings[name])} is not applied; expected null")
 
 
-def similarity(own: Mapping[str, Any], path: str) -> str:
+def similarity(about_modules: Mapping[str, Any], path: str) -> str:
     """The `similarity_fn_name` of a folder, by default the cosine."""
-    name = own.get("similarity_fn_name") or "cosine"
+    name = about_modules.get("similarity_fn_name") or "cosine"
     if name not in SIMILARITIES:
         expected = f"one of {', '.join(SIMILARITIES)}"
         raise UserError(f"{path}: similarity_fn_name is {shortened(name)}, expected {expected}")
     return name
 
 
-def cleaning(folder: str, own: Mapping[str, Any]) -> dict[str, Any]:
-    """How text is cleaned in another way than a cased tokenizer does it: the module Transformer may lower-case it."""
+def cleaning(folder: str, of_tokenizer: Mapping[str, Any]) -> dict[str, Any]:
+    """How text is cleaned in another way than a cased tokenizer does it: the module Transformer may lower-case it.
+
+    `of_tokenizer` is how the tokenizer's own files clean text.
+    """
     of_module = files.read_json_if_there(os.path.join(folder, SETTINGS))
-    if own.get("do_lower_case") is not False or not of_module.get("do_lower_case"):
+    if of_tokenizer.get("do_lower_case") is not False or not of_module.get("do_lower_case"):
         return {}
     # The tokenizer of a cased WordPiece model keeps accents.
     is_wordpiece = not files.exists(os.path.join(folder, "spiece.model"))
-    return {"do_lower_case": True, "keep_accents": is_wordpiece or own.get("keep_accents")}
+    keep_accents = is_wordpiece or of_tokenizer.get("keep_accents")
+    return {"do_lower_case": True, "keep_accents": keep_accents}
 
 
 def modules(folder: str) -> tuple[str, list[Module]]:
     """The folder of the module Transformer, and the modules after it: Pooling, and perhaps others."""
     path = os.path.join(folder, MODULES)
-    found: list[Module] = []
+    all_modules: list[Module] = []
     for entry in files.read_json(path, list):
-        own = entry if isinstance(entry, dict) else {}
-        kind, place = str(own.get("type", "/")), str(own.get("path", "/"))
+        fields = entry if isinstance(entry, dict) else {}
+        kind = str(fields.get("type", "/"))
+        place = str(fields.get("path", "/"))
         # Any other name could be that of any folder of the machine.
         if not re.fullmatch(r"[\w-]*", place) or not re.fullmatch(r"[\w.]+", kind):
             raise UserError(f"{path}: expected modules with type and path, got {shortened(entry)}")
         name = kind.rpartition(".")[2]
-        found.append(Module(name, os.path.join(folder, place) if place else folder))
-    kinds = [module.kind for module in found]
+        all_modules.append(Module(name, os.path.join(folder, place) if place else folder))
+    kinds = [module.kind for module in all_modules]
     if not _ORDER.fullmatch(" ".join(kinds)):
         expected = f"Transformer, Pooling, and perhaps {DENSE}, {LAYER_NORM} and {NORMALIZE}"
         raise UserError(f"{folder}: has the modules {', '.join(kinds)}, expected {expected}")
-    return found[0].folder, found[1:]
+    transformer, *following = all_modules
+    return transformer.folder, following
 
 
 def layers(folder: str) -> list[Module]:
@@ -108,12 +114,12 @@ def layers(folder: str) -> list[Module]:
     kept = [module for module in after[1:] if module.kind != DROPOUT]
     for module in kept:
         path = os.path.join(module.folder, "config.json")
-        own = files.read_json_if_there(path)
+        settings_of_module = files.read_json_if_there(path)
         for name in _ENDS:
-            if own.get(name) not in (None, _VECTOR):
-                expected = f"expected {_VECTOR!r}"
-                raise UserError(f"{path}: {name} is {shortened(own[name])}, {expected}")
-        if own.get("use_residual"):
+            end = settings_of_module.get(name)
+            if end not in (None, _VECTOR):
+                raise UserError(f"{path}: {name} is {shortened(end)}, expected {_VECTOR!r}")
+        if settings_of_module.get("use_residual"):
             raise UserError(f"{path}: use_residual is true, expected false")
     return kept
 
@@ -132,9 +138,10 @@ def settings(folder: str, max_position_embeddings: int) -> dict[str, Any]:
     task: dict[str, Any] = {}
     for module in usual:
         if module.kind == DENSE:
-            size = files.read_json_if_there(os.path.join(module.folder, "config.json")).get(
-                "out_features"
+            settings_of_module = files.read_json_if_there(
+                os.path.join(module.folder, "config.json")
             )
+            size = settings_of_module.get("out_features")
             if isinstance(size, int):
                 task["projection_size"] = size
     task["max_seq_length"] = _max_length(transformer, max_position_embeddings)
@@ -147,45 +154,51 @@ def check_width(folder: str, hidden_size: int) -> None:
     """Checks that a pooling is for the vectors of an encoder of this width."""
     _, (pooling, *_) = modules(folder)
     path = os.path.join(pooling.folder, "config.json")
-    own = files.read_json(path)
+    settings_of_pooling = files.read_json(path)
     for name in ("word_embedding_dimension", "embedding_dimension"):
-        if own.get(name, hidden_size) != hidden_size:
+        width = settings_of_pooling.get(name, hidden_size)
+        if width != hidden_size:
             expected = f"expected the hidden_size of the encoder, {hidden_size}"
-            raise UserError(f"{path}: {name} is {shortened(own[name])}, {expected}")
+            raise UserError(f"{path}: {name} is {shortened(width)}, {expected}")
 
 
 def _pooling(path: str) -> str:
-    own = files.read_json(path)
+    """The pooling that a module's file names, under our name; of several, they are joined."""
+    settings_of_pooling = files.read_json(path)
     # The name in version 6, in older folders a switch for each kind, of which several may be on.
     switches = [POOLINGS[name].sentence_transformers for name in ORDER_OF_SWITCHES]
-    switches += [name for name in own if name.startswith("pooling_mode_")]
-    chosen = [name for name in dict.fromkeys(switches) if own.get(name)]
-    if "pooling_mode" in own:
-        chosen = own["pooling_mode"]
-        chosen = chosen if isinstance(chosen, list) else [chosen]
-    names = {kind.sentence_transformers: name for name, kind in POOLINGS.items()}
-    names |= {name: name for name in POOLINGS}
-    if not chosen or not all(isinstance(name, str) and name in names for name in chosen):
+    switches += [name for name in settings_of_pooling if name.startswith("pooling_mode_")]
+    chosen: Any = [name for name in dict.fromkeys(switches) if settings_of_pooling.get(name)]
+    if "pooling_mode" in settings_of_pooling:
+        chosen = settings_of_pooling["pooling_mode"]
+    if not isinstance(chosen, list):
+        chosen = [chosen]
+
+    our_names = {kind.sentence_transformers: name for name, kind in POOLINGS.items()}
+    our_names |= {name: name for name in POOLINGS}
+    if not chosen or not all(isinstance(name, str) and name in our_names for name in chosen):
         expected = f"poolings of {', '.join(POOLINGS)}"
-        found = ", ".join(map(str, chosen)) or "none"
-        raise UserError(f"{path}: expected {expected}; got {shortened(found)}")
-    return joined([names[name] for name in chosen])
+        got = ", ".join(map(str, chosen)) or "none"
+        raise UserError(f"{path}: expected {expected}; got {shortened(got)}")
+    return joined([our_names[name] for name in chosen])
 
 
 def _max_length(folder: str, most: int) -> int:
     """The maximum length in the module's settings, or since version 6 in the tokenizer's; at most the model's."""
     path = os.path.join(folder, SETTINGS)
-    own = files.read_json_if_there(path)
+    settings_of_module = files.read_json_if_there(path)
     for name in _OF_SEVERAL_VECTORS:
-        if own.get(name):
-            raise UserError(f"{path}: {name} is {shortened(own[name])}, expected null")
-    value = own.get("max_seq_length")
-    if value is not None and (type(value) is not int or not LEAST_LENGTH <= value <= _LONGEST):
+        if settings_of_module.get(name):
+            got = shortened(settings_of_module[name])
+            raise UserError(f"{path}: {name} is {got}, expected null")
+    length = settings_of_module.get("max_seq_length")
+    is_length = type(length) is int and LEAST_LENGTH <= length <= _LONGEST
+    if length is not None and not is_length:
         expected = f"expected null or an integer of {LEAST_LENGTH} to {_LONGEST:,}"
-        raise UserError(f"{path}: max_seq_length is {shortened(value)}, {expected}")
-    if value is None:
-        path = os.path.join(folder, "tokenizer_config.json")
-        value = longest(files.read_json_if_there(path), path)
-    if value is None:
+        raise UserError(f"{path}: max_seq_length is {shortened(length)}, {expected}")
+    if length is None:
+        path_of_tokenizer = os.path.join(folder, "tokenizer_config.json")
+        length = longest(files.read_json_if_there(path_of_tokenizer), path_of_tokenizer)
+    if length is None:
         return most
-    return min(value, most) if most else value
+    return min(length, most) if most else length

@@ -27,7 +27,7 @@ _ONE_OF: Mapping[str, Callable[[list[np.ndarray]], np.ndarray]] = {
 _TABLES = ("word_embeddings", "token_type_embeddings", "position_embeddings")
 _EMBEDDINGS = "bert/embeddings/"
 _PROJECTION = "bert/encoder/embedding_hidden_mapping_in/"
-_HEADS = "cls/predictions/", "cls/seq_relationship/"  # of pretraining; others are kept
+_HEADS = ("cls/predictions/", "cls/seq_relationship/")  # of pretraining; others are kept
 # Of the least-squares fit.
 _SAMPLES = 40_000  # tokens
 _MOST_POSITIONS = 64
@@ -76,9 +76,10 @@ def fold(
     return dataclasses.replace(folded, arrays={**arrays, **embeddings}), explained
 
 
-def relative_error(found: np.ndarray, wanted: np.ndarray) -> float:
-    """The squared error of vectors [X, D], divided by the variance of those that are wanted."""
-    return float(np.sum((found - wanted) ** 2) / np.sum((wanted - wanted.mean(axis=0)) ** 2))
+def relative_error(vectors_XD: np.ndarray, targets_XD: np.ndarray) -> float:
+    """The squared error of vectors, divided by the variance of their targets."""
+    error = np.sum((vectors_XD - targets_XD) ** 2)
+    return float(error / np.sum((targets_XD - targets_XD.mean(axis=0)) ** 2))
 
 
 def _folded_embeddings(

@@ -50,13 +50,13 @@ def fetched(name: str) -> str:
     except ImportError:
         hint = "models by name need huggingface_hub; pip install huggingface_hub"
         raise UserError(f"{name}: {hint}") from None
-    wanted = {"revision": match["revision"], "ignore_patterns": _NOT_READ}
+    options = {"revision": match["revision"], "ignore_patterns": _NOT_READ}
     try:
-        folder = snapshot_download(match["model"], allow_patterns=_FILES, **wanted)
+        folder = snapshot_download(match["model"], allow_patterns=_FILES, **options)
         # Files of torch are needed only if there are no others.
         names = (*WEIGHT_FILES, embedding_modules.MODULES)
         if not any(os.path.exists(f"{folder}/{name}") for name in names):
-            folder = snapshot_download(match["model"], allow_patterns=[*_FILES, "*.bin"], **wanted)
+            folder = snapshot_download(match["model"], allow_patterns=[*_FILES, "*.bin"], **options)
     except Exception as error:  # the classes differ between versions
         raise UserError(f"{name}: cannot be downloaded ({first_line(error)})") from None
     return folder

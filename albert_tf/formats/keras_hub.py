@@ -40,18 +40,22 @@ def vocabulary_of(
       UserError: keras-hub would compute another model, or other ids.
     """
     config = model.config
-    own = ACTIVATIONS[config.hidden_act].transformers or (config.hidden_act,)
-    wrong = {
+    names_of_activation = ACTIVATIONS[config.hidden_act].transformers or (config.hidden_act,)
+    # What keras-hub does not compute -> whether it is so in this model.
+    is_obstacle = {
         "is a BERT": bert.is_bert(config),
-        f"has hidden_act={config.hidden_act}": _ACTIVATION not in own,
+        f"has hidden_act={config.hidden_act}": _ACTIVATION not in names_of_activation,
         f"has layer_norm_eps={config.layer_norm_eps}": config.layer_norm_eps != _EPSILON,
         "is a classifier of vectors": model.reads_vectors,
         "has no trained pooler": bool({*POOLER} & {*left_out}),
         "has no SentencePiece vocabulary": not isinstance(tokenizer, SentencePieceTokenizer | None),
     }
-    for reason in (reason for reason, is_wrong in wrong.items() if is_wrong):
+    obstacles = [reason for reason, is_so in is_obstacle.items() if is_so]
+    if obstacles:
         expected = f"an ALBERT with {_ACTIVATION}, a pooler and SentencePiece"
-        raise UserError(f"keras_hub: the model {reason}, and keras-hub computes only {expected}")
+        raise UserError(
+            f"keras_hub: the model {obstacles[0]}, and keras-hub computes only {expected}"
+        )
     if not isinstance(tokenizer, SentencePieceTokenizer):
         return {}
     if ModelProto.FromString(tokenizer.content).trainer_spec.model_type != TrainerSpec.UNIGRAM:
@@ -83,10 +87,10 @@ def folded(tokenizer: SentencePieceTokenizer) -> bytes:
 
 def _rules(tokenizer: SentencePieceTokenizer, proto: ModelProto) -> Iterator[tuple[str, str]]:
     """Characters, and sequences that are composed, with what cleaning and the model's own table make of them."""
-    own = ModelProto.FromString(tokenizer.content)
+    only_table = ModelProto.FromString(tokenizer.content)
     for name in ("add_dummy_prefix", "remove_extra_whitespaces", "escape_whitespaces"):
-        setattr(own.normalizer_spec, name, False)
-    table = sentencepiece.SentencePieceProcessor(model_proto=own.SerializeToString())
+        setattr(only_table.normalizer_spec, name, False)
+    table = sentencepiece.SentencePieceProcessor(model_proto=only_table.SerializeToString())
 
     def cleaned(text: str) -> str:
         return " " if text.isspace() else table.normalize(tokenizer.clean(text))

@@ -135,16 +135,15 @@ def _what_is_wrong_with(folder: str) -> str:
     versions = [name for name in names if files.exists(os.path.join(folder, name, GRAPH))]
     if versions:
         readable = "exports of this project and ALBERTs of TF-Hub are read"
-        found = f"has SavedModels in subfolders ({readable})"
-        return f"{found}; give one of them, such as {folder}/{versions[-1]}"
+        reason = f"has SavedModels in subfolders ({readable})"
+        return f"{reason}; give one of them, such as {folder}/{versions[-1]}"
 
     of_keras = [name for name in names if name.endswith(_OF_KERAS)]
     if of_keras:
         return f"has a file of Keras, {of_keras[0]}, {_NOT_READ}"
 
-    known = f"{WEIGHTS}, {GRAPH}"
     num_checkpoints = sum(name.endswith(".index") for name in names)
     return (
-        f"expected a folder with {known}, a run's checkpoints or one checkpoint (*.index),"
+        f"expected a folder with {WEIGHTS}, {GRAPH}, a run's checkpoints or one checkpoint (*.index),"
         f" found {num_checkpoints} checkpoints"
     )

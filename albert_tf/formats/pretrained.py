@@ -85,20 +85,23 @@ def load_pretrained(
       UserError: the path does not exist or contains no known format; a file is damaged, or was changed after this
         project wrote it; or a variable of the encoder is missing or has another shape.
     """
-    given = [number for number in (num_labels, num_classes) if number is not None]
-    if len(given) > 1 or any(not isinstance(number, Integral) or number < 1 for number in given):
+    numbers = [number for number in (num_labels, num_classes) if number is not None]
+    are_numbers = all(isinstance(number, Integral) and number >= 1 for number in numbers)
+    if len(numbers) > 1 or not are_numbers:
         reason = "must be a whole number of at least 1, and only one of them"
-        raise UserError(f"num_labels, or num_classes, {reason}; got {shortened(given)}")
+        raise UserError(f"num_labels, or num_classes, {reason}; got {shortened(numbers)}")
+
     weights = read_weights(path, num_hidden_layers)
-    wanted: Any = model_class
-    if not wanted or wanted is AlbertEncoder:
-        wanted = heads.MODEL_CLASSES[weights.model_class]
-        if given:
-            wanted = heads.AlbertForSequenceClassification
-    if given or wanted.__name__ != weights.model_class:
-        model, report = _with_new_head(wanted, weights, given, dtype)
+    built_class: Any = model_class
+    if not model_class or model_class is AlbertEncoder:
+        built_class = heads.MODEL_CLASSES[weights.model_class]
+        if numbers:
+            built_class = heads.AlbertForSequenceClassification
+    if numbers or built_class.__name__ != weights.model_class:
+        model, report = _with_new_head(built_class, weights, numbers, dtype)
     else:
         model, report = build_model(weights, dtype=dtype)
+
     if model.uses_pooler and set(POOLER) & set(report.initialized):
         logging.warning("%s: has no pooler; that of the model has random values", path)
     return model.encoder if model_class is AlbertEncoder else model
@@ -109,17 +112,18 @@ def _with_new_head(
 ) -> tuple[heads.ModelWithHead, LoadReport]:
     """The encoder of a model with an untrained head of another class, or with another number of labels, if given."""
     source = weights.source
-    own = weights.model_class
+    trained_class = weights.model_class
     name = model_class.__name__
     has_labels = model_class in _WITH_LABELS
     if num_labels and not has_labels:
         raise UserError(f"num_labels={num_labels[0]}: the head of {name} has no labels")
-    is_pretrained = own in _PRETRAINED and model_class is not heads.AlbertForPreTraining
+    is_pretrained = trained_class in _PRETRAINED and model_class is not heads.AlbertForPreTraining
     if not num_labels and not is_pretrained:
         advice = f"load_pretrained(path) loads it, and {name}(config) is a new model"
-        raise UserError(f"{source}: is {own}, expected {name}; {advice}")
+        raise UserError(f"{source}: is {trained_class}, expected {name}; {advice}")
     if not num_labels and has_labels:
-        raise UserError(f"{source}: is {own}; for a new head of {name}, give num_labels")
+        raise UserError(f"{source}: is {trained_class}; for a new head of {name}, give num_labels")
+
     if num_labels:
         labels = [f"LABEL_{label}" for label in range(num_labels[0])]
         weights = dataclasses.replace(weights, config=weights.config.with_labels(labels, ""))

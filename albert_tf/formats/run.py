@@ -157,10 +157,10 @@ def _read_checkpoint(checkpoint: str) -> Weights:
 
 def _check_size(config: AlbertConfig, reader: Any, path: str) -> None:
     """Checks that a checkpoint has as many values as the model needs, which would otherwise be built in any size."""
-    wanted = sum(map(math.prod, encoder_shapes(config).values()))
-    saved = sum(map(math.prod, reader.get_variable_to_shape_map().values()))
-    if wanted > saved:
-        reason = f"describes an encoder of {wanted:,} values, but its checkpoint has {saved:,}"
+    encoder_size = sum(map(math.prod, encoder_shapes(config).values()))
+    saved_size = sum(map(math.prod, reader.get_variable_to_shape_map().values()))
+    if encoder_size > saved_size:
+        reason = f"describes an encoder of {encoder_size:,} values, but its checkpoint has {saved_size:,}"
         raise UserError(f"{path}: {reason}")
 
 

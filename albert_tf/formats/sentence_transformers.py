@@ -107,41 +107,45 @@ def _further_modules(folder: str, width: int) -> tuple[list[dict[str, Any]], dic
     modules: list[dict[str, Any]] = []
     arrays: dict[str, np.ndarray] = {}
     for number, module in enumerate(embedding_modules.layers(folder)):
-        own: dict[str, np.ndarray] = {}
+        arrays_of_module: dict[str, np.ndarray] = {}
         if module.kind == embedding_modules.DENSE:
-            own, activation = _dense(module.folder, width)
-            width = len(own["bias"])
+            arrays_of_module, activation = _dense(module.folder, width)
+            width = len(arrays_of_module["bias"])
             modules.append({"kind": DENSE, "size": width, "activation": activation})
         elif module.kind == embedding_modules.LAYER_NORM:
-            own = _layer_norm(module.folder, width)
+            arrays_of_module = _layer_norm(module.folder, width)
             modules.append({"kind": LAYER_NORM})
         else:
             modules.append({"kind": NORMALIZE})
         prefix = f"{EMBEDDING_MODULES}{number}/"
-        arrays |= {prefix + name: array for name, array in own.items()}
+        arrays |= {prefix + name: array for name, array in arrays_of_module.items()}
     return modules, arrays
 
 
 def _dense(folder: str, width: int) -> tuple[dict[str, np.ndarray], str]:
     """The arrays of a Dense module for vectors of `width` values under our names, and its activation."""
     path = os.path.join(folder, CONFIG)
-    values = files.read_json(path)
+    settings = files.read_json(path)
     # sentence-transformers makes a Dense without an entry with Tanh.
-    name = values.get("activation_function", VECTOR_ACTIVATIONS["tanh"].torch)
+    name = settings.get("activation_function", VECTOR_ACTIVATIONS["tanh"].torch)
     activation = activation_of_torch(name) if isinstance(name, str) else ""
     if not activation:
-        known = ", ".join(own.torch.rpartition(".")[2] for own in VECTOR_ACTIVATIONS.values())
-        expected = f"expected a class of torch.nn: {known}"
+        classes = [
+            vector_activation.torch.rpartition(".")[2]
+            for vector_activation in VECTOR_ACTIVATIONS.values()
+        ]
+        expected = f"expected a class of torch.nn: {', '.join(classes)}"
         raise UserError(f"{path}: activation_function is {shortened(name)}, {expected}")
+
     tensors, weights_path = read_tensors(folder)
     weight = tensors.get("linear.weight", np.zeros(0))
     if weight.shape[1:] != (width,):
         expected = f"linear.weight [values, {width}]"
         raise UserError(f"{weights_path}: expected {expected}, got {list(weight.shape)}")
     for key, size in (("in_features", width), ("out_features", len(weight))):
-        if values.get(key, size) != size:
+        if settings.get(key, size) != size:
             expected = f"linear.weight has {size}"
-            raise UserError(f"{path}: {key} is {shortened(values[key])}, but {expected}")
+            raise UserError(f"{path}: {key} is {shortened(settings[key])}, but {expected}")
     bias = tensors.get("linear.bias", np.zeros(len(weight)))
     if bias.shape != (len(weight),):
         expected = f"linear.bias [{len(weight)}]"
@@ -176,20 +180,19 @@ def module_files(model: "AlbertForEmbedding", task: Mapping[str, Any]) -> dict[s
     modules = [{"idx": 0, "name": "0", "path": "", "type": f"{_PREFIX}Transformer"}]
     for number, (kind, settings, tensors) in enumerate(written, start=1):
         place = f"{number}_{kind}"
-        own = {"idx": number, "name": str(number), "path": place, "type": _PREFIX + kind}
-        modules.append(own)
+        modules.append({"idx": number, "name": str(number), "path": place, "type": _PREFIX + kind})
         contents[f"{place}/{CONFIG}"] = files.json_bytes(settings)
         if tensors:
             content = safetensors.numpy.save(tensors, metadata={"format": "pt"})
             contents[f"{place}/{WEIGHTS}"] = content
     length = task.get("max_seq_length", model.config.max_position_embeddings)
     about = {"__version__": {}, "similarity_fn_name": how["similarity"], "prompts": {}}
-    values = {
+    of_library = {
         embedding_modules.MODULES: modules,
         embedding_modules.SETTINGS: {"max_seq_length": length, "do_lower_case": False},
         embedding_modules.ABOUT: about,
     }
-    return contents | {name: files.json_bytes(value) for name, value in values.items()}
+    return contents | {name: files.json_bytes(value) for name, value in of_library.items()}
 
 
 # The kind of a module, the values of its `config.json`, and its tensors.
@@ -200,7 +203,8 @@ def _pooling_module(model: "AlbertForEmbedding") -> _Written:
     names = parts_of(model.config.sentence_embedding["pooling"])
     settings: dict[str, Any] = {"word_embedding_dimension": model.config.hidden_size}
     if names == [name for name in ORDER_OF_SWITCHES if name in names]:
-        settings |= {own.sentence_transformers: name in names for name, own in POOLINGS.items()}
+        for name, pooling in POOLINGS.items():
+            settings[pooling.sentence_transformers] = name in names
     else:  # only since version 6, poolings are in another order than that of the switches
         settings["pooling_mode"] = names
     return "Pooling", settings, {}

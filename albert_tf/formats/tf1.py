@@ -73,11 +73,11 @@ def read_without_arrays(path: str) -> Weights:
     if _is_bert(config_path):
         sizes = bert.with_albert_sizes(sizes, config_path)
 
-    own = sizes.pop(TF1_OWN_KEY, {})
-    if not isinstance(own, dict):
+    our_section = sizes.pop(TF1_OWN_KEY, {})
+    if not isinstance(our_section, dict):
         expected = f"expected an object under {TF1_OWN_KEY}"
-        raise UserError(f"{config_path}: {expected}, got {shortened(own)}")
-    settings = {name: own[name] for name in _OWN_FIELDS if name in own}
+        raise UserError(f"{config_path}: {expected}, got {shortened(our_section)}")
+    settings = {name: our_section[name] for name in _OWN_FIELDS if name in our_section}
     vocabulary = only_vocabulary(folder)
     if _is_bert(config_path) and (_is_named_cased(folder) or _has_capitals(vocabulary)):
         settings.setdefault("do_lower_case", False)
@@ -88,8 +88,8 @@ def read_without_arrays(path: str) -> Weights:
         AlbertConfig.from_dict(sizes, source=config_path),
         {},
         vocabulary=vocabulary,
-        task_settings=own.get("task", {}),
-        rules=TokenizerRules.from_dict(own.get("rules"), config_path),
+        task_settings=our_section.get("task", {}),
+        rules=TokenizerRules.from_dict(our_section.get("rules"), config_path),
         **settings,
     )
 
@@ -242,13 +242,17 @@ def write(
         reason = f"the original does not have hidden_act {activation}; write --format=hf"
         raise UserError(f"{folder}: not written, as {reason}")
 
-    own: dict[str, Any] = {"model_class": type(model).__name__, **cleaning, "task": dict(task)}
+    our_section: dict[str, Any] = {
+        "model_class": type(model).__name__,
+        **cleaning,
+        "task": dict(task),
+    }
     if untrained:
-        own["left_out"] = sorted(untrained)
+        our_section["left_out"] = sorted(untrained)
     if tokenizer and tokenizer.rules.to_dict():
-        own["rules"] = tokenizer.rules.to_dict()
+        our_section["rules"] = tokenizer.rules.to_dict()
 
-    config = {**model.config.to_dict(), TF1_OWN_KEY: own}
+    config = {**model.config.to_dict(), TF1_OWN_KEY: our_section}
     contents = {TF1_CONFIG: (json.dumps(config, indent=2) + "\n").encode()}
     if tokenizer:
         name = _VOCABULARY_NAMES.get(tokenizer.file_name, tokenizer.file_name)

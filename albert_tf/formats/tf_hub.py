@@ -87,11 +87,11 @@ def _config(folder: str, arrays: Mapping[str, np.ndarray]) -> AlbertConfig:
 
     if any(name not in arrays for name, _ in _SIZES.values()):
         raise UserError(f"{folder}: {_NO_ALBERT}")
-    seen = {field: arrays[name].shape[axis] for field, (name, axis) in _SIZES.items()}
+    sizes_of_arrays = {field: arrays[name].shape[axis] for field, (name, axis) in _SIZES.items()}
+    without_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     for size in MODEL_SIZES.values():
-        if all(size[name] == seen[name] for name in _RELEASED):
-            without_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-            return AlbertConfig(**{**size, **seen, **without_dropout})
+        if all(size[name] == sizes_of_arrays[name] for name in _RELEASED):
+            return AlbertConfig(**{**size, **sizes_of_arrays, **without_dropout})
     raise UserError(f"{folder}: is not a released size; put its {TF1_CONFIG} into the folder")
 
 

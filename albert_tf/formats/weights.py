@@ -86,8 +86,9 @@ class Weights:
 
     def has_vocabulary_of(self, tokenizer: Tokenizer) -> bool:
         """Whether the vocabulary that came with the model is a tokenizer's; true if none came with it."""
-        own = self.vocabulary
-        return not own or Tokenizer.from_file(own).sha256 == tokenizer.sha256
+        return (
+            not self.vocabulary or Tokenizer.from_file(self.vocabulary).sha256 == tokenizer.sha256
+        )
 
 
 class LoadReport(NamedTuple):
@@ -112,21 +113,27 @@ class LoadReport(NamedTuple):
 
 def match(shapes: Shapes, weights: Weights) -> LoadReport:
     """Compares variables with values from disk; a different shape or set of encoder variables is a `UserError`."""
-    source, arrays = weights.source, weights.arrays
+    source = weights.source
+    arrays = weights.arrays
     missing = [name for name in shapes if name not in arrays]
     required = [name for name in missing if name not in weights.left_out]
-    if lost := [name for name in required if name.startswith("bert/")]:
+    lost = [name for name in required if name.startswith("bert/")]
+    if lost:
         reason = f"of the encoder's variables are not in it, {lost[0]} the first"
         raise UserError(f"{source}: {len(lost)} {reason}")
+
     ignored = [name for name in arrays if name not in shapes]
-    if unknown := [name for name in ignored if name.startswith("bert/")]:
+    unknown = [name for name in ignored if name.startswith("bert/")]
+    if unknown:
         reason = f"are not in the model, {unknown[0]} the first; the configuration beside it does not describe it"
         raise UserError(f"{source}: {len(unknown)} variables of its encoder {reason}")
+
     loaded = [name for name in shapes if name in arrays]
     for name in loaded:
         if arrays[name].shape != shapes[name]:
-            shape, wanted = list(arrays[name].shape), list(shapes[name])
-            reason = f"has shape {shape}, the model's configuration wants {wanted}"
+            shape = list(arrays[name].shape)
+            expected = list(shapes[name])
+            reason = f"has shape {shape}, the model's configuration wants {expected}"
             raise UserError(f"{source}: {name} {reason}")
     return LoadReport(loaded, missing, ignored)
 
@@ -291,16 +298,19 @@ def check(weights: Weights) -> None:
 
 def check_settings(weights: Weights) -> None:
     """Checks what files say about text, task and variables without values."""
-    source, task = weights.source, weights.task_settings
+    source = weights.source
     left_out: Any = weights.left_out
-    if not isinstance(left_out, list | tuple) or not all(
-        isinstance(name, str) for name in left_out
-    ):
+    is_list = isinstance(left_out, list | tuple)
+    if not is_list or not all(isinstance(name, str) for name in left_out):
         expected = "expected the names of variables without values"
         raise UserError(f"{source}: {expected}, got {shortened(left_out)}")
+
     for name in weights.cleaning:
-        if not isinstance(value := getattr(weights, name), bool | None):
+        value = getattr(weights, name)
+        if not isinstance(value, bool | None):
             raise UserError(f"{source}: {name} is {shortened(value)}, expected true or false")
+
+    task: Any = weights.task_settings
     if not isinstance(task, dict):
         raise UserError(f"{source}: expected the settings of a task, got {shortened(task)}")
 
@@ -332,13 +342,15 @@ def _classes_with_those_of_users() -> Mapping[str, type["ModelWithHead"]]:
 
 def check_complete(values: Mapping[str, Any], source: str) -> None:
     """Checks that a configuration from a file has every size: a default would make another model without a word."""
-    if missing := [name for name in _SIZES if name not in values]:
+    missing = [name for name in _SIZES if name not in values]
+    if missing:
         raise UserError(f"{source}: {', '.join(missing)}: missing; copy the file again")
 
 
 def read_export(path: str) -> dict[str, Any]:
     """The fields of `Weights` in a file that describes an export of this project."""
     about = files.read_json(path)
+    # Key of the file -> field of `Weights`.
     names = {
         "model_class": "model_class",
         "do_lower_case": "do_lower_case",
@@ -346,9 +358,10 @@ def read_export(path: str) -> dict[str, Any]:
         "task": "task_settings",
         "without_values": "left_out",
     }
-    if missing := [name for name in names if name not in about]:
+    missing = [name for name in names if name not in about]
+    if missing:
         raise UserError(f"{path}: has no {missing[0]}; export the model again")
-    values = {field: about[name] for name, field in names.items()}
+
     expected_types = {
         "model_class": (str, "a name"),
         "task": (dict, "an object"),
@@ -358,19 +371,21 @@ def read_export(path: str) -> dict[str, Any]:
         if not isinstance(about[name], kind):
             reason = f"{name} is {shortened(about[name])}, expected {expected}"
             raise UserError(f"{path}: {reason}; export the model again")
-    values["rules"] = TokenizerRules.from_dict(about.get("rules"), path)
-    values["engine"] = about.get("engine", {})
-    if not isinstance(values["engine"], dict):
-        reason = f"engine is {shortened(values['engine'])}, expected an object"
+    rules = TokenizerRules.from_dict(about.get("rules"), path)
+    engine = about.get("engine", {})
+    if not isinstance(engine, dict):
+        reason = f"engine is {shortened(engine)}, expected an object"
         raise UserError(f"{path}: {reason}; export the model again")
-    return values
+
+    fields = {field: about[name] for name, field in names.items()}
+    return {**fields, "rules": rules, "engine": engine}
 
 
 def read_config(path: str) -> AlbertConfig:
     """The sizes in a configuration file of a released layout."""
-    values = files.read_json(path)
-    check_complete(values, path)
-    return AlbertConfig.from_dict(values, source=path)
+    sizes = files.read_json(path)
+    check_complete(sizes, path)
+    return AlbertConfig.from_dict(sizes, source=path)
 
 
 def variables_of(layer: str) -> tuple[str, str]:
@@ -399,12 +414,15 @@ def check_identity_projection(
 
 def as_matrix(name: str, array: np.ndarray) -> np.ndarray:
     """Attention kernels [D, N, H] and [N, H, D] -> [D, D], biases [N, H] -> [D]; other arrays are unchanged."""
-    first, last = math.prod(array.shape[:1]), math.prod(array.shape[-1:])
-    size = math.prod(array.shape[1:-1])
-    if "/attention_1/self/" in name and array.ndim > 1:
-        return array.reshape([first, size * last] if name.endswith("/kernel") else -1)
-    if name.endswith("/attention_1/output/dense/kernel") and array.ndim > 1:
-        return array.reshape(first * size, last)
+    if array.ndim < 2:
+        return array
+    is_kernel = name.endswith("/kernel")
+    if "/attention_1/self/" in name:
+        # Of 12 heads of 64: [768, 12, 64] -> [768, 768], and a bias [12, 64] -> [768].
+        return array.reshape([array.shape[0], math.prod(array.shape[1:])] if is_kernel else -1)
+    if is_kernel and name.endswith("/attention_1/output/dense/kernel"):
+        # [12, 64, 768] -> [768, 768]
+        return array.reshape(math.prod(array.shape[:-1]), array.shape[-1])
     return array
 
 

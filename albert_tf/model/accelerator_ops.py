@@ -148,9 +148,12 @@ def _backward(biased_BLJ, output_BLD, upstream_BLD, mask, drop, num_heads: int, 
     blocks = _Blocks(biased_BLJ.shape, num_heads, block)
 
     def body(index, gradient_BLJ):
+        # Queries, keys and values of a block of 1 example and 4 heads, [1, 4, 512, 64] each, as its result's gradient.
         query, key, value = (blocks.heads_of(biased_BLJ, index, part) for part in range(3))
         upstream = blocks.heads_of(upstream_BLD, index)
         output = blocks.heads_of(output_BLD, index)
+
+        # [1, 4, 512, 512]: the probabilities, computed again, and the gradient of the scores.
         probabilities = plain_ops.attention_probabilities(query, key, blocks.mask_of(mask, index))
         dropped = drop.of_part(index)(probabilities) if drop else probabilities
         scores = cpu_ops.gradient_of_scores(
@@ -160,6 +163,8 @@ def _backward(biased_BLJ, output_BLD, upstream_BLD, mask, drop, num_heads: int, 
             upstream,
             output,
         )
+
+        # [1, 4, 512, 64]: the gradients of queries, keys and values, put into the columns of the block.
         parts = (
             tf.matmul(scores, key),
             tf.matmul(scores, query, transpose_a=True),
@@ -202,11 +207,11 @@ def recomputed(function: Callable) -> Callable:
         @tf.custom_gradient
         def flat(*tensors):
             def gradient(upstream):
-                *again, upstream = _barrier(*tensors, upstream)
+                *tensors_again, upstream = _barrier(*tensors, upstream)
                 with tf.GradientTape() as tape:
-                    tape.watch(again)
-                    result = function(*tf.nest.pack_sequence_as(arguments, again))
-                return tape.gradient(result, again, upstream)
+                    tape.watch(tensors_again)
+                    result = function(*tf.nest.pack_sequence_as(arguments, tensors_again))
+                return tape.gradient(result, tensors_again, upstream)
 
             return function(*tf.nest.pack_sequence_as(arguments, tensors)), gradient
 

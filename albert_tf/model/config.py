@@ -145,7 +145,8 @@ class AlbertConfig(Settings):
         """The number of values of a vector that is made as `sentence_embedding` describes it."""
         size = self.hidden_size * len(parts_of(how["pooling"]))
         for module in how["modules"]:
-            size = module["size"] if module["kind"] == DENSE else size
+            if module["kind"] == DENSE:
+                size = module["size"]
         return how["projection_size"] or size
 
     @property
@@ -308,8 +309,9 @@ class AlbertConfig(Settings):
 
     def to_dict(self) -> dict[str, Any]:
         """The fields and the kept foreign keys, as one flat dictionary."""
-        values = dataclasses.asdict(self)
-        return {**values.pop("foreign"), **values}
+        sizes = dataclasses.asdict(self)
+        foreign = sizes.pop("foreign")
+        return {**foreign, **sizes}
 
     def to_json_string(self) -> str:
         """The configuration as indented JSON, readable by `from_json_file`."""
@@ -384,7 +386,7 @@ _WITH_MEANING: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "architectures": (_is_list_of_names, "be a list of names"),
     "id2label": (_gives_labels, 'give a name to each of "0", "1", "2", ...'),
     "classifier_pooling": (
-        lambda value: value in (*CLASSIFIER_POOLINGS,),
+        lambda value: value in tuple(CLASSIFIER_POOLINGS),
         f"be one of {', '.join(CLASSIFIER_POOLINGS)}",
     ),
     "sentence_embedding": (_is_sentence_embedding, f"have {', '.join(SENTENCE_EMBEDDING)}"),

@@ -60,11 +60,13 @@ def attention(query_BNLH, key_BNMH, value_BNMH, mask: plain_ops.AttentionMask, d
 
     @tf.custom_gradient
     def function(query_BNLH, key_BNMH, value_BNMH):
+        # [2, 12, 512, 64] x [2, 12, 64, 512] -> [2, 12, 512, 512], and x [2, 12, 512, 64] -> [2, 12, 512, 64]
         probabilities_BNLM = _probabilities(query_BNLH, key_BNMH, mask)
         dropped_BNLM = drop(probabilities_BNLM) if drop else probabilities_BNLM
         output_BNLH = tf.matmul(dropped_BNLM, value_BNMH)
 
         def gradient(upstream_BNLH):
+            # [2, 12, 512, 512], from which each gradient [2, 12, 512, 64] is one product
             scores_gradient_BNLM = gradient_of_scores(
                 probabilities_BNLM,
                 dropped_BNLM if drop else None,
@@ -182,6 +184,7 @@ def residual_norm(update_BLD, bias_D, residual_BLD, gamma_D, beta_D, epsilon: fl
     @tf.custom_gradient
     def function(update_BLD, bias_D, residual_BLD, gamma_D, beta_D):
         def gradient(upstream_BLD):
+            # [2, 512, 768] of both summands, and of gamma for each row, whose sum over rows is [768]
             gradient_BLD, gamma_rows_BLD = _norm_backward(
                 update_BLD, bias_D, residual_BLD, gamma_D, upstream_BLD, epsilon
             )

@@ -87,10 +87,10 @@ def graphs_freed() -> Iterator[None]:
     """
     gc.collect()  # frees graphs of an earlier block, which refer to themselves
     registry = ops.gradient_registry._registry
-    known = set(registry)
+    names_before = set(registry)
     try:
         yield
     finally:
-        for name in set(registry) - known:
+        for name in set(registry) - names_before:
             if name.startswith("CustomGradient-"):
                 del registry[name]

@@ -286,8 +286,9 @@ class AlbertEncoder(SavableModel):
         width = config.hidden_size
         dtype = self.dtype_policy
         if config.embedding_size != width:
-            sizes = config.embedding_size, width
-            self.projection = Dense(*sizes, initializers, dtype, name="projection")
+            self.projection = Dense(
+                config.embedding_size, width, initializers, dtype, name="projection"
+            )
         # [group][inner group]; a group is one copy of the variables, used by any number of layers.
         attention_group = config.attention_group_of_layer
         ffn_group = config.ffn_group_of_layer
@@ -334,8 +335,9 @@ class AlbertEncoder(SavableModel):
             libraries (`attention_mask`, `token_type_ids`) mean the same; other inputs, such as labels, are ignored.
         """
         seed = training_seed(training, seed)
-        hidden = first = self.embedded(inputs, fold_seed(seed, 0))
+        embedded = self.embedded(inputs, fold_seed(seed, 0))
         mask = _mask_of(inputs)
+        hidden = embedded
         all_layers = []
         for index, block in enumerate(self.block_functions(plain=self._plain or not training)):
             hidden = block(hidden, mask, fold_seed(seed, 1 + index))
@@ -345,7 +347,7 @@ class AlbertEncoder(SavableModel):
             "pooled_output": self.pooled(first_vectors(all_layers[-1], inputs)),
             "all_layers": all_layers,
         }
-        hidden_states = [first, *all_layers]
+        hidden_states = [embedded, *all_layers]
         if output_hidden_states:
             outputs["hidden_states"] = hidden_states
         if output_attentions:
@@ -427,7 +429,8 @@ def _layer(attention, ffn, mask, seed, ops, hidden, attention_weights, ffn_weigh
 
 def first_vectors(hidden_BLD: tf.Tensor, inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
     """The vector of the first token of each example, [B, D] (packed: [B, S, D])."""
-    if (first_positions_BS := inputs.get("first_positions")) is None:
+    first_positions_BS = inputs.get("first_positions")
+    if first_positions_BS is None:
         return hidden_BLD[:, 0]
     return tf.gather(hidden_BLD, first_positions_BS, batch_dims=1)
 
@@ -481,7 +484,9 @@ class Dense(tf_keras.layers.Dense):
         return self.activation(outputs)
 
     def named_variables(self) -> dict[str, tf.Variable]:
-        return {"kernel": self.kernel, **({"bias": self.bias} if self.use_bias else {})}
+        if not self.use_bias:
+            return {"kernel": self.kernel}
+        return {"kernel": self.kernel, "bias": self.bias}
 
 
 class LayerNorm(tf_keras.layers.Layer):
@@ -560,7 +565,9 @@ def training_seed(training: bool, seed: tf.Tensor | None) -> tf.Tensor | None:
     """The given seed, int32 [2]; if it is None, one from TensorFlow's global generator; None outside training."""
     if not training:
         return None
-    return tf.random.uniform([2], maxval=2**31 - 1, dtype=tf.int32) if seed is None else seed
+    if seed is not None:
+        return seed
+    return tf.random.uniform([2], maxval=2**31 - 1, dtype=tf.int32)
 
 
 def prefixed(layers: Mapping[str, tf_keras.layers.Layer]) -> dict[str, tf.Variable]:

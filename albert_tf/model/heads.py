@@ -40,8 +40,9 @@ class MaskedLmHead(tf_keras.layers.Layer):
 
     def __init__(self, config: AlbertConfig, initializers: Initializers, dtype=None):
         super().__init__(dtype=dtype, name="masked_lm_head")
-        sizes = config.hidden_size, config.embedding_size
-        self.transform = Dense(*sizes, initializers, self.dtype_policy)
+        self.transform = Dense(
+            config.hidden_size, config.embedding_size, initializers, self.dtype_policy
+        )
         self.hidden_act = config.hidden_act  # not in the dense layer: a SavedModel takes no partial
         self.layer_norm = LayerNorm(config.embedding_size, config.layer_norm_eps)
         self.output_bias = self.add_weight(
@@ -220,8 +221,9 @@ class _VectorLayers:
             else:
                 layer = LayerNorm(width, LAYER_NORM_EPSILON)
             self.module_layers[str(number)] = layer
-        size = how["projection_size"]
-        self.projection = size and Dense(width, size, initializers, "float32")
+        self.projection = None
+        if how["projection_size"]:
+            self.projection = Dense(width, how["projection_size"], initializers, "float32")
 
     def _vectors_of_states(self, how: Mapping[str, Any], hidden_BLD, mask_BL) -> tf.Tensor:
         """Hidden states and their mask, which may be None -> vectors, float32 [B, values]."""
@@ -405,27 +407,34 @@ class AlbertForSpanOrNone(ModelWithHead):
 
     def _end_log_probs(self, hidden_BLD, starts_BK, mask_BL):
         """Log probabilities of all ends for each of some given starts, [B, K, L]."""
+        # 2 texts of 8 tokens, 5 starts: their states [2, 8, 32] and [2, 5, 32].
         width = self.config.hidden_size
-        # The product with [h; h_start] is the sum of the product with h and the product with h_start.
         dtype = self.end_hidden.compute_dtype
-        kernel = tf.cast(self.end_hidden.kernel, dtype)
         hidden_BLD = tf.cast(hidden_BLD, dtype)
         starts_BKD = tf.gather(hidden_BLD, starts_BK, batch_dims=1)
+
+        # The product of [h; h_start] with the kernel [64, 32] is the sum of those of h and h_start with its halves.
+        kernel = tf.cast(self.end_hidden.kernel, dtype)
         of_position_BLD = tf.cast(linear(hidden_BLD, kernel[:width]), tf.float32)
         of_start_BKD = tf.cast(linear(starts_BKD, kernel[width:]), tf.float32)
-        # In float32, because the gradients of start and bias are sums over all positions.
+
+        # [2, 5, 8, 32], in float32, because the gradients of start and bias are sums over all positions.
         summed_BKLD = of_position_BLD[:, None] + of_start_BKD[:, :, None]
         bias_D = tf.cast(self.end_hidden.bias, tf.float32)
         both_BKLD = self.end_norm(tf.tanh(summed_BKLD + bias_D))
+
+        # [2, 5, 8, 32] -> [2, 5, 8]
         return tf.nn.log_softmax(_masked(self.end(both_BKLD)[..., 0], mask_BL[:, None]))
 
     def _answer_score(self, hidden_BLD, start_probs_BL, seed):
+        """The logit of having no answer, [B], from the state of the expected start and that of [CLS]."""
         start_BD = tf.einsum("BLD,BL->BD", hidden_BLD, start_probs_BL)
         joined = self.answer_hidden(tf.concat([start_BD, hidden_BLD[:, 0]], axis=-1))
         rate = self.config.classifier_dropout_prob
         return self.answer(dropout(joined, rate, fold_seed(seed, _HEAD_SITE)))[:, 0]
 
     def _candidates(self, hidden_BLD, start_log_probs_BL, mask_BL):
+        """The best starts, [B, K], and the best ends of each of them, [B, K * K]; see `call`."""
         starts = tf.nn.top_k(start_log_probs_BL, self.num_starts)
         ends = tf.nn.top_k(self._end_log_probs(hidden_BLD, starts.indices, mask_BL), self.num_ends)
         flat = [-1, self.num_starts * self.num_ends]
@@ -480,12 +489,13 @@ class AlbertForEmbedding(_VectorLayers, ModelWithHead):
     def _column(self, inputs, column: int) -> dict[str, tf.Tensor]:
         """One of the texts of each example, [B, L]: questions are shorter than the texts that answer them."""
         names = ("input_ids", "input_mask", "segment_ids")
-        own = {name: inputs[name][:, column] for name in names if name in inputs}
-        if self.cuts_padding and "input_mask" in own:
-            longest = tf.reduce_max(tf.reduce_sum(own["input_mask"], axis=1))
+        texts = {name: inputs[name][:, column] for name in names if name in inputs}
+        if self.cuts_padding and "input_mask" in texts:
+            longest = tf.reduce_max(tf.reduce_sum(texts["input_mask"], axis=1))
+            # Rounded up: 33 -> 64
             length = -(-longest // _LENGTHS_ARE_MULTIPLES_OF) * _LENGTHS_ARE_MULTIPLES_OF
-            own = {name: tensor[:, :length] for name, tensor in own.items()}
-        return own
+            texts = {name: tensor[:, :length] for name, tensor in texts.items()}
+        return texts
 
     def _vectors(self, inputs, training: bool, seed):
         outputs = self.encoder(inputs, training=training, seed=seed)

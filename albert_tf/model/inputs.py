@@ -36,19 +36,23 @@ def checked_inputs(inputs: Any, config: AlbertConfig) -> dict[str, Any]:
         }
     except (TypeError, ValueError):
         raise UserError(f"{expected}, all of one length; got {shortened(inputs)}") from None
+
     ids = tensors["input_ids"]
     dtype = tf.as_dtype(ids.dtype)
     shape = tf.TensorShape(ids.shape)
     if not dtype.is_integer or shape.rank in (0, 1):
         raise UserError(f"{expected}; got {dtype.name} {shape}")
+
     length = shape[-1] if shape.rank else None
     limit = config.max_position_embeddings
     if length is not None and length > limit and "position_ids" not in tensors:
         reason = f"but max_position_embeddings is {limit}: tokenizer(texts, max_length={limit}) cuts them"
         raise UserError(f"input_ids has {length} tokens, {reason}")
+
     for name in _SHAPED_AS_IDS:
-        if tensors.get(name) is not None and not shape.is_compatible_with(tensors[name].shape):
-            got = tf.TensorShape(tensors[name].shape)
+        tensor = tensors.get(name)
+        if tensor is not None and not shape.is_compatible_with(tensor.shape):
+            got = tf.TensorShape(tensor.shape)
             raise UserError(f"{name} must have the shape of input_ids, {shape}; got {got}")
     return tensors
 
@@ -61,17 +65,17 @@ def check_keras_objects(**values: Any) -> None:
             for element in elements:
                 check_keras_objects(**{name: element})
         elif any(base.__module__.startswith("keras.") for base in type(value).__mro__):
-            found = f"{type(value).__name__} ({name}) is of Keras 3"
+            reason = f"{type(value).__name__} ({name}) is of Keras 3"
             advice = "import tf_keras instead of keras (or tf.keras after TF_USE_LEGACY_KERAS=1)"
-            raise UserError(f"this model is built with tf_keras, but {found}: {advice}")
+            raise UserError(f"this model is built with tf_keras, but {reason}: {advice}")
 
 
 def _renamed(inputs: Mapping[str, Any]) -> dict[str, Any]:
     """The inputs with the names of other libraries replaced by ours."""
     renamed: dict[str, Any] = {}
     for name, value in inputs.items():
-        own = _FOREIGN_INPUTS.get(name, name)
-        if own in renamed or (own != name and own in inputs):
-            raise UserError(f"{name} is another name of {own}: give one of them")
-        renamed[own] = value
+        our_name = _FOREIGN_INPUTS.get(name, name)
+        if our_name in renamed or (our_name != name and our_name in inputs):
+            raise UserError(f"{name} is another name of {our_name}: give one of them")
+        renamed[our_name] = value
     return renamed

@@ -74,7 +74,6 @@ def is_module(value: Any) -> bool:
     if value["kind"] != DENSE:
         return set(value) == {"kind"}
     size = value.get("size")
-    is_known = value.get("activation") in VECTOR_ACTIVATIONS
-    return (
-        set(value) == {"kind", "size", "activation"} and is_known and type(size) is int and size > 0
-    )
+    has_size = type(size) is int and size > 0
+    has_activation = value.get("activation") in VECTOR_ACTIVATIONS
+    return set(value) == {"kind", "size", "activation"} and has_size and has_activation

@@ -91,8 +91,8 @@ def roundings_of(
     for kernels, numbers in by_kernels.items():
         arrays = [np.asarray(weights.arrays[kernel], np.float32) for kernel in kernels]
         kernel_IO = np.concatenate(arrays, axis=1)
-        found = _roundings(kernel_IO, [recorded[number] for number in numbers])
-        roundings.update(zip(numbers, found, strict=True))
+        roundings_of_uses = _roundings(kernel_IO, [recorded[number] for number in numbers])
+        roundings.update(zip(numbers, roundings_of_uses, strict=True))
     return [roundings[number] for number in range(len(recorded))]
 
 
@@ -108,8 +108,9 @@ def _recorded(
         outputs = run({name: inputs[name] for name in names})
         is_token_X = features["input_mask"].reshape(-1) > 0
         for number, activations in enumerate(recorded):
-            values = outputs[_name(number)]
-            values_XI = values.reshape(-1, values.shape[-1])
+            # [8, 64, 384] -> [512, 384] -> [430, 384], without the padding.
+            values_BLI = outputs[_name(number)]
+            values_XI = values_BLI.reshape(-1, values_BLI.shape[-1])
             activations.add(values_XI[is_token_X])
     return recorded
 
@@ -157,7 +158,7 @@ def _roundings(kernel_IO: np.ndarray, uses: Sequence[_Activations]) -> list[Roun
     """How the activations of each use of a kernel are rounded: the balance with the least error of all uses."""
     # The error is computed for some outputs of the kernel: [384, 1152] -> [384, 231]
     some_IO = _spread(kernel_IO.T, _MOST_COLUMNS).T
-    found = []
+    roundings_of_exponents = []
     errors = []
     for exponent in _EXPONENTS:
         balance_I = _balance(kernel_IO, uses, exponent)
@@ -165,9 +166,9 @@ def _roundings(kernel_IO: np.ndarray, uses: Sequence[_Activations]) -> list[Roun
         rounded_IO = in_bytes_IO * scale_O
         roundings = [use.rounding(balance_I) for use in uses]
         pairs = zip(uses, roundings, strict=True)
-        errors.append(sum(_error(use, each, some_IO, rounded_IO) for use, each in pairs))
-        found.append(roundings)
-    return found[int(np.argmin(errors))]
+        errors.append(sum(_error(use, rounding, some_IO, rounded_IO) for use, rounding in pairs))
+        roundings_of_exponents.append(roundings)
+    return roundings_of_exponents[int(np.argmin(errors))]
 
 
 def _balance(kernel_IO: np.ndarray, uses: Sequence[_Activations], exponent: float) -> np.ndarray:

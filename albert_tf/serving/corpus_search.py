@@ -78,18 +78,22 @@ class Search(Predictor):
         The `index` is that of the text's line or row in the file, from 0. Results of a table also have the columns of
         the row, under their own names.
         """
-        number = self._rerank_top if self._reranker else self._top_k
+        # 2 queries -> [2, 10]: the numbers of the nearest texts, and their scores.
+        most = self._rerank_top if self._reranker else self._top_k
         kind = self._embedder.similarity_name
         queries = prepared(self._embedder.vectors_of_texts(examples), kind)
+        numbers_of_queries, scores_of_queries = nearest(queries, self._vectors, most, kind)
+
         answers = []
-        nearby = nearest(queries, self._vectors, number, kind)
-        for query, numbers, scores in zip(examples, *nearby, strict=True):
-            ordered = list(zip(numbers.tolist(), scores.tolist(), strict=True))
+        for query, numbers, scores in zip(
+            examples, numbers_of_queries.tolist(), scores_of_queries.tolist(), strict=True
+        ):
+            best = list(zip(numbers, scores, strict=True))
             if self._reranker:
                 texts = [self._texts[number] for number in numbers]
-                again = self._reranker.ranking(query, texts)
-                ordered = [(int(numbers[entry["index"]]), entry["score"]) for entry in again]
-            results = [self._result(number, score) for number, score in ordered[: self._top_k]]
+                reranked = self._reranker.ranking(query, texts)
+                best = [(numbers[entry["index"]], entry["score"]) for entry in reranked]
+            results = [self._result(number, score) for number, score in best[: self._top_k]]
             answers.append({"query": query, "results": results})
         return answers
 
@@ -133,21 +137,27 @@ def _kept(path: str, embedder: Embedder, texts: Sequence[str]) -> np.ndarray:
                     return file["values"]
         except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile):
             pass  # not written by this program
-    parts = []
-    # Standard output is for the answers.
-    shown = Progress("texts", len(texts), unit="texts", seconds_between_lines=5, file=sys.stderr)
-    with shown as progress:
-        for start in range(0, len(texts), _TEXTS_AT_A_TIME):
-            vectors = embedder.vectors_of_texts(texts[start : start + _TEXTS_AT_A_TIME])
-            parts.append(prepared(vectors, embedder.similarity_name))
-            progress.update(min(start + _TEXTS_AT_A_TIME, len(texts)))
-    values = np.concatenate(parts)
+
+    vectors = _prepared_vectors(embedder, texts)
     if is_in_memory:
-        return values
+        return vectors
     content = io.BytesIO()
-    np.savez(content, key=np.array(key), values=values)
+    np.savez(content, key=np.array(key), values=vectors)
     try:
         files.write_bytes(path, content.getvalue())
     except UserError as error:
         print(f"{error}; so the vectors are made again each time", file=sys.stderr)
-    return values
+    return vectors
+
+
+def _prepared_vectors(embedder: Embedder, texts: Sequence[str]) -> np.ndarray:
+    """The vectors of texts, `prepared`, [texts, D]; shows the progress."""
+    parts = []
+    # Standard output is for the answers.
+    progress = Progress("texts", len(texts), unit="texts", seconds_between_lines=5, file=sys.stderr)
+    with progress:
+        for start in range(0, len(texts), _TEXTS_AT_A_TIME):
+            vectors = embedder.vectors_of_texts(texts[start : start + _TEXTS_AT_A_TIME])
+            parts.append(prepared(vectors, embedder.similarity_name))
+            progress.update(min(start + _TEXTS_AT_A_TIME, len(texts)))
+    return np.concatenate(parts)

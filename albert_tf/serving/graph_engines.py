@@ -118,12 +118,12 @@ class OpenVino:
             raise _unusable(content, error) from None
         # Those of the compiled graph also have names of operations that were joined.
         names = [output.get_any_name() for output in model.outputs]
-        own = threading.local()  # a request computes for one thread
+        of_thread = threading.local()  # a request computes for one thread
 
         def run(inputs: Arrays) -> Arrays:
-            if not hasattr(own, "request"):
-                own.request = compiled.create_infer_request()
-            outputs = own.request.infer(inputs)
+            if not hasattr(of_thread, "request"):
+                of_thread.request = compiled.create_infer_request()
+            outputs = of_thread.request.infer(inputs)
             return {name: outputs[place] for place, name in enumerate(names)}
 
         return run

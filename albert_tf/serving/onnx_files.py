@@ -126,11 +126,10 @@ def _blocks_in_order(config: AlbertConfig) -> Iterator[tuple[str, str]]:
         attention_group = config.attention_group_of_layer(layer)
         ffn_group = config.ffn_group_of_layer(layer)
         for inner in range(config.inner_group_num):
-            attention, feed_forward = (
-                f"bert/encoder/transformer/group_{group}/inner_group_{inner}/"
-                for group in (attention_group, ffn_group)
+            yield (
+                f"bert/encoder/transformer/group_{attention_group}/inner_group_{inner}/",
+                f"bert/encoder/transformer/group_{ffn_group}/inner_group_{inner}/",
             )
-            yield attention, feed_forward
 
 
 def _embedded(graph: Graph, ids: str, segments: str) -> str:
@@ -153,11 +152,14 @@ def _attended(graph: Graph, block: str, hidden_BLD: str, bias_B11M: str) -> str:
         parts_BLNH = graph.op("Reshape", projected_BLD, heads_shape)
         return graph.op("Transpose", parts_BLNH, perm=order)
 
+    # [2, 4, 8, 8] x [2, 4, 8, 8] -> [2, 4, 8, 8]: 4 heads of 8 values, 8 tokens
     query_BNLH = split("query", 0, 2, 1, 3)
     key_BNHM = split("key", 0, 2, 3, 1)
     scaled_BNLH = graph.op("Mul", query_BNLH, graph.number(config.head_size**-0.5))
     scores_BNLM = graph.op("Add", graph.op("MatMul", scaled_BNLH, key_BNHM), bias_B11M)
     probabilities_BNLM = graph.op("Softmax", scores_BNLM, axis=-1)
+
+    # [2, 4, 8, 8] -> [2, 8, 4, 8] -> [2, 8, 32]: the heads of a token side by side
     context_BNLH = graph.op("MatMul", probabilities_BNLM, split("value", 0, 2, 1, 3))
     context_BLNH = graph.op("Transpose", context_BNLH, perm=[0, 2, 1, 3])
     context_BLD = graph.op("Reshape", context_BLNH, graph.integers(0, 0, config.hidden_size))
@@ -317,21 +319,23 @@ def _add_starts(graph: Graph, start_BL: str) -> str:
 
 def _add_answer_class(graph: Graph, start_BL: str, hidden_BLD: str) -> None:
     """`cls_logits` [2], whether there is no answer: from the state of the expected start and of [CLS]."""
-    one = graph.integers(1)
+    second_axis = graph.integers(1)
     # [2, 1, 8] x [2, 8, 32] -> [2, 1, 32] -> [2, 32]: the mean of all states by the probability of a start.
-    probabilities_B1L = graph.op("Unsqueeze", graph.op("Softmax", start_BL, axis=-1), one)
-    start_BD = graph.op("Squeeze", graph.op("MatMul", probabilities_B1L, hidden_BLD), one)
+    probabilities_BL = graph.op("Softmax", start_BL, axis=-1)
+    probabilities_B1L = graph.op("Unsqueeze", probabilities_BL, second_axis)
+    start_B1D = graph.op("MatMul", probabilities_B1L, hidden_BLD)
+    start_BD = graph.op("Squeeze", start_B1D, second_axis)
 
     # [2, 64] -> [2, 32] -> [2, 1] -> [2]
-    both = graph.op("Concat", start_BD, graph.first(hidden_BLD), axis=-1)
-    joined_BD = graph.op("Tanh", graph.dense("answer_class/dense_0", both))
+    start_and_cls = graph.op("Concat", start_BD, graph.first(hidden_BLD), axis=-1)
+    joined_BD = graph.op("Tanh", graph.dense("answer_class/dense_0", start_and_cls))
     answer_B1 = graph.product(joined_BD, "answer_class/dense_1/kernel")
     graph.output("cls_logits", graph.without_last(answer_B1), "batch")
 
 
 def _add_ends(graph: Graph, starts_BK: str, hidden_BLD: str, allowed: _Allowed) -> None:
     """The best ends of each of the best starts, [2, 25], and the logarithms of their probabilities."""
-    one = graph.integers(1)
+    second_axis = graph.integers(1)
     # The states at the starts, [2, 5, 32]
     indices_BK1 = graph.op("Unsqueeze", starts_BK, graph.integers(-1))
     starts_BKD = graph.op("GatherND", hidden_BLD, indices_BK1, batch_dims=1)
@@ -340,7 +344,8 @@ def _add_ends(graph: Graph, starts_BK: str, hidden_BLD: str, allowed: _Allowed) 
     # so that each half is multiplied once per position or start instead of once per pair of both.
     kernel = graph.weight("end_logits/dense_0/kernel")
     of_positions, of_starts = graph.several(2, "Split", kernel, num_outputs=2, axis=0)
-    position_B1LD = graph.op("Unsqueeze", graph.op("MatMul", hidden_BLD, of_positions), one)
+    position_BLD = graph.op("MatMul", hidden_BLD, of_positions)
+    position_B1LD = graph.op("Unsqueeze", position_BLD, second_axis)
     start_BKD = graph.op("MatMul", starts_BKD, of_starts)
     start_BK1D = graph.op("Unsqueeze", start_BKD, graph.integers(2))
     summed_BKLD = graph.op("Add", position_B1LD, start_BK1D)
@@ -349,8 +354,8 @@ def _add_ends(graph: Graph, starts_BK: str, hidden_BLD: str, allowed: _Allowed) 
     # [2, 5, 8, 32] -> [2, 5, 8]: a score of each end for each start
     normed_BKLD = graph.layer_norm("end_logits/LayerNorm", graph.op("Tanh", biased_BKLD))
     end_BKL = graph.without_last(graph.dense("end_logits/dense_1", normed_BKLD))
-    factor_B1L = graph.op("Unsqueeze", allowed.factor_BL, one)
-    penalty_B1L = graph.op("Unsqueeze", allowed.penalty_BL, one)
+    factor_B1L = graph.op("Unsqueeze", allowed.factor_BL, second_axis)
+    penalty_B1L = graph.op("Unsqueeze", allowed.penalty_BL, second_axis)
     end_BKL = graph.op("Add", graph.op("Mul", end_BKL, factor_B1L), penalty_B1L)
 
     # [2, 5, 5] -> [2, 25]

@@ -15,7 +15,8 @@ from albert_tf.formats.weights import Weights
 from albert_tf.model.activations import ACTIVATIONS
 
 ENCODER = "bert/encoder/"  # the beginning of the names of its weights
-OPSET, IR_VERSION = 20, 9  # the first opset with Gelu, and the version of the format from its time
+OPSET = 20  # the first one with Gelu
+IR_VERSION = 9  # of the format, from the time of that opset
 
 
 class Graph:
@@ -130,10 +131,11 @@ class Graph:
 
     def layer_norm(self, layer: str, value: str, epsilon: float | None = None) -> str:
         """LayerNorm over the last axis, by default with the epsilon of the configuration."""
-        weights = self.weight(f"{layer}/gamma"), self.weight(f"{layer}/beta")
+        gamma = self.weight(f"{layer}/gamma")
+        beta = self.weight(f"{layer}/beta")
         if epsilon is None:
             epsilon = self.config.layer_norm_eps
-        return self.op("LayerNormalization", value, *weights, epsilon=epsilon)
+        return self.op("LayerNormalization", value, gamma, beta, epsilon=epsilon)
 
     def activation(self, value: str) -> str:
         """The activation of the configuration."""

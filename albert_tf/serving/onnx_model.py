@@ -80,18 +80,16 @@ class OnnxModel(Compute):
         """See `Compute`; each batch is computed on one core, which is faster than each on all."""
         if len(batches) == 1:
             return [self(batches[0](), threads=0)]
-        first, *others = batches
-        features = first()
-        graph = os.getpid(), "masked_lm_positions" in features
+        outputs = []
+        features = batches[0]()
+        graph = (os.getpid(), "masked_lm_positions" in features)
         if graph not in self._compiled_graphs:
             # The first batch alone: all threads at once would compile the graph several times.
             outputs = [self(features, threads=1)]
             self._compiled_graphs.add(graph)
-        else:
-            outputs = []
-            others = list(batches)
+        remaining = batches[len(outputs) :]
         with ThreadPoolExecutor(num_cores()) as pool:
-            return outputs + list(pool.map(lambda make: self(make(), threads=1), others))
+            return outputs + list(pool.map(lambda make: self(make(), threads=1), remaining))
 
     def __call__(self, features: Arrays, threads: int = 0) -> Arrays:
         inputs = complete(features)
@@ -106,9 +104,10 @@ class OnnxModel(Compute):
     def values(self) -> Iterator[tuple[str, np.ndarray]]:
         """The bytes of the files, and what decides how exactly they are computed."""
         for name, content in self._contents.items():
-            if isinstance(content, bytes) or files.exists(content):
-                content = content if isinstance(content, bytes) else files.read_bytes(content)
+            if isinstance(content, bytes):
                 yield name, np.frombuffer(content, np.uint8)
+            elif files.exists(content):
+                yield name, np.frombuffer(files.read_bytes(content), np.uint8)
         if self.engine != graph_engines.PLAIN:
             yield "engine", np.frombuffer(files.json_bytes(self.engine.describe()), np.uint8)
 
@@ -128,10 +127,10 @@ def read(path: str) -> Weights:
     """What the files of an export say about its model, without arrays; `path` is the folder, or a file in it."""
     folder = exported_files.folder_of(path)
     for name in (MODEL, EXPORT, TF1_CONFIG):
-        needed = os.path.join(folder, name)
-        if not files.exists(needed):
+        file = os.path.join(folder, name)
+        if not files.exists(file):
             expected = "the files of albert-tf export --format=onnx"
-            raise UserError(f"{needed}: is missing; expected {expected}")
+            raise UserError(f"{file}: is missing; expected {expected}")
     return exported_files.read_without_arrays(folder)
 
 

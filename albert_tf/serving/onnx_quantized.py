@@ -119,8 +119,15 @@ class ProductsByRow(FloatsFromBytes):
         """A product of bytes, times a scale and those of the kernel's columns, float32."""
         zero_point = self.constant(f"zero_{zero}", np.array(zero, np.uint8))
         columns = self._in_bytes(kernel)
-        factors = in_bytes, columns, self.number(scale), f"{kernel}_scale", zero_point
-        return self.op("MatMulIntegerToFloat", *factors, domain=_MICROSOFT)
+        return self.op(
+            "MatMulIntegerToFloat",
+            in_bytes,
+            columns,
+            self.number(scale),
+            f"{kernel}_scale",
+            zero_point,
+            domain=_MICROSOFT,
+        )
 
     def _high_bytes(self, value: str, width: int) -> tuple[str, str]:
         """Activations [..., I] as uint8 [..., I], and the scales of their rows [..., 1]."""
@@ -183,8 +190,10 @@ class Blocks(FloatsFromBytes):
             quantize_axis=1,
         )
         if width % block_size:  # without the padding of the last block
-            starts, ends, axes = self.integers(0), self.integers(width), self.integers(-1)
-            rows = self.op("Slice", rows, starts, ends, axes)
+            start = self.integers(0)
+            end = self.integers(width)
+            axis = self.integers(-1)
+            rows = self.op("Slice", rows, start, end, axis)
         return rows
 
     def product(self, value: str, kernel: str) -> str:
@@ -280,8 +289,9 @@ class ProductsByScale(FloatsFromBytes):
             self.constant(kernel, in_bytes)
             self.constant(f"{kernel}_scale", scale)
             self.constant(f"{kernel}_zero", np.zeros(len(scale), np.int8))
-            parts = kernel, f"{kernel}_scale", f"{kernel}_zero"
-            self._floats[kernel] = self.op("DequantizeLinear", *parts, axis=1)
+            self._floats[kernel] = self.op(
+                "DequantizeLinear", kernel, f"{kernel}_scale", f"{kernel}_zero", axis=1
+            )
         return self.op("MatMul", self._rounded[value], self._floats[kernel])
 
     def _rounded_value(self, value: str, kernel: str, rounding: Rounding, number: int) -> str:

@@ -106,9 +106,9 @@ class OpenAIRoutes:
         return scores, _usage(num_tokens for _, num_tokens in answers)
 
     def _check_model(self, body: Mapping[str, Any]) -> None:
-        wanted = body.get("model")
-        if wanted not in (None, self._name):
-            reason = f"there is no model {shortened(wanted)}; the model here is {self._name}"
+        name = body.get("model")
+        if name not in (None, self._name):
+            reason = f"there is no model {shortened(name)}; the model here is {self._name}"
             raise ApiError(404, reason, param="model", code="model_not_found")
 
     def _check_dimensions(self, body: Mapping[str, Any], width: int) -> None:
@@ -126,12 +126,10 @@ class OpenAIRoutes:
             reason = f"{param}: expected at most {most:,} texts, got {len(items):,}"
             raise ApiError(413, reason, param=param)
 
-    def _inputs(self, predictor: Embedder, given: Any) -> list[str | list[int]]:
-        """The texts, or lists of token ids, of `input`."""
-        is_one = isinstance(given, str) or (
-            isinstance(given, list) and bool(given) and type(given[0]) is int
-        )
-        inputs = [given] if is_one else given
+    def _inputs(self, predictor: Embedder, value: Any) -> list[str | list[int]]:
+        """The texts, or lists of token ids, of `input`, which may be one of either."""
+        are_ids = isinstance(value, list) and bool(value) and type(value[0]) is int
+        inputs = [value] if isinstance(value, str) or are_ids else value
         self._check_number(inputs, "input")
         for entry in inputs:
             if isinstance(entry, str):
@@ -144,10 +142,11 @@ class OpenAIRoutes:
                 raise ApiError(400, f"input: {error}", param="input") from None
         return inputs
 
-    def _documents(self, given: Any) -> list[str]:
-        self._check_number(given, "documents")
+    def _documents(self, documents: Any) -> list[str]:
+        """The texts of `documents`."""
+        self._check_number(documents, "documents")
         texts: list[str] = []
-        for index, document in enumerate(given):
+        for index, document in enumerate(documents):
             text = document.get("text") if isinstance(document, dict) else document
             if not isinstance(text, str):
                 reason = f"document {index}: expected a text, got {shortened(document)}"

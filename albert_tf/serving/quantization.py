@@ -39,15 +39,18 @@ class Rounding(NamedTuple):
 
 def of_columns(kernel_IO: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """A kernel as int8 [I, O], and its scales [O]: kernel = int8 x scale, up to rounding."""
+    # A kernel [5, 3] -> [6, 3], so that all inputs have a neighbor: the sums of 3 pairs, [3, 3] -> [3].
     padded = np.concatenate([kernel_IO, np.zeros([len(kernel_IO) % 2, kernel_IO.shape[1]])])
     pairs = np.abs(padded[::2] + padded[1::2]).max(axis=0)
     largest = np.maximum(np.abs(kernel_IO).max(axis=0) / _LARGEST, pairs / _LARGEST_PAIR)
     scale_O = np.where(largest > 0, largest, 1).astype(np.float32)
+
+    # Both rounded away from zero, a pair can exceed the limit by one, which its first weight then loses.
     rounded = np.rint(padded / scale_O)
-    first, second = rounded[::2], rounded[1::2]
-    # Both rounded away from zero, a pair can exceed the limit by one.
+    first = rounded[::2]
+    second = rounded[1::2]
     excess = np.clip(first + second, -_LARGEST_PAIR, _LARGEST_PAIR) - (first + second)
-    first += excess
+    first += excess  # a view: changes `rounded`
     return np.clip(rounded, -_LARGEST, _LARGEST).astype(np.int8)[: len(kernel_IO)], scale_O
 
 

@@ -47,19 +47,19 @@ def servable(
     """
     parts = parts_without(missing)
     if make_signatures:
-        text, own = make_signatures(model, tokenizer, task)
+        text, of_class = make_signatures(model, tokenizer, task)
     elif isinstance(model, _OF_IDS):
         text = None
-        own = {DEFAULT: _of_ids(model)}
+        of_class = {DEFAULT: _of_ids(model)}
     else:
         text = GraphText(tokenizer, task["max_seq_length"])
         match model:
             case heads.AlbertForPreTraining():
-                own = _pretraining(model, text, parts)
+                of_class = _pretraining(model, text, parts)
             case heads.AlbertForSequenceClassification():
-                own = _classify(model, text)
+                of_class = _classify(model, text)
             case heads.AlbertForEmbedding():
-                own = _embed(model, text)
+                of_class = _embed(model, text)
             case _:
                 reason = "has no signatures; its task must make them (TaskDefinition.signatures)"
                 raise UserError(f"an {type(model).__name__} {reason}")
@@ -72,7 +72,7 @@ def servable(
     if text:
         root.text = text  # contains the vocabulary
     root.__call__ = _callable(model, parts)
-    return root, {"tokens": _tokens(model, parts), **own}
+    return root, {"tokens": _tokens(model, parts), **of_class}
 
 
 def _signature(*specs: tf.TensorSpec) -> Callable:
@@ -117,7 +117,8 @@ def _of_ids(model: ModelWithHead) -> Callable:
 
     @_signature(*specs)
     def outputs(*ids):
-        features = {spec.name: values for spec, values in zip(specs, ids, strict=True)}
+        names = [spec.name for spec in specs]
+        features = dict(zip(names, ids, strict=True))
         return dict(model(features, training=False))
 
     return outputs
@@ -126,8 +127,10 @@ def _of_ids(model: ModelWithHead) -> Callable:
 def _callable(model: ModelWithHead, parts: set[str]) -> Callable:
     """The model as a function of ids and `training`, with all its outputs; traced for both values of `training`."""
     unwanted = {"all_layers"}
-    unwanted |= set() if "pooler" in parts else {"pooled_output"}
-    unwanted |= set() if "sop" in parts else {"sentence_order_logits"}
+    if "pooler" not in parts:
+        unwanted.add("pooled_output")
+    if "sop" not in parts:
+        unwanted.add("sentence_order_logits")
 
     @tf.function(autograph=False)
     def call(inputs, training=False):
@@ -162,6 +165,7 @@ def _pretraining(model: heads.AlbertForPreTraining, text: GraphText, parts: set[
     def embed(texts):
         features = text.pairs(texts, tf.zeros_like(texts))
         outputs = _embeddings(model.encoder(features), parts)
+        # [2, 8, 768] x [2, 8, 1] -> [2, 768]: the mean of the tokens of each text
         mask_BL1 = tf.cast(features["input_mask"], tf.float32)[:, :, None]
         total_BD = tf.reduce_sum(outputs.pop("sequence_output") * mask_BL1, axis=1)
         return {**outputs, "mean_embedding": total_BD / tf.reduce_sum(mask_BL1, axis=1)}
@@ -169,6 +173,7 @@ def _pretraining(model: heads.AlbertForPreTraining, text: GraphText, parts: set[
     @_signature(*_ints(*TOKENS, "mlm_positions"))
     def mlm(input_ids, input_mask, segment_ids, mlm_positions):
         outputs = _encoded(model, parts, input_ids, input_mask, segment_ids)
+        # [2, 8, 768] at [2, 3] -> [2, 3, 768], whose logits are [2, 3, 30000]
         masked_BPD = tf.gather(outputs["sequence_output"], mlm_positions, batch_dims=1)
         table_VE = model.encoder.embeddings.word_embeddings
         return {**outputs, "mlm_logits": model.masked_lm_head(masked_BPD, table_VE)}
@@ -210,6 +215,7 @@ def _classify(model: heads.AlbertForSequenceClassification, text: GraphText) -> 
     labels = model.config.labels
 
     def answers(features: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        # [2, labels], of which a multi-label model has any number of names, others one, [2]
         logits = model(features)["logits"]
         if model.config.is_multi_label:
             probabilities = tf.sigmoid(logits)

@@ -52,8 +52,8 @@ class TaskDefinition:
         rows = self.presets.get(values["preset"], {})
         name = self.name_of(values) if self.name_of else self.names[0]
         if name not in rows:
-            known = f": it knows {', '.join(rows)}" if rows else ""
-            raise UserError(f"--preset={values['preset']} has no row for {name}{known}")
+            hint = f": it knows {', '.join(rows)}" if rows else ""
+            raise UserError(f"--preset={values['preset']} has no row for {name}{hint}")
         return rows[name]
 
 

@@ -149,7 +149,8 @@ class FineTuningTask(Task):
     def save_model(self, model: ModelWithHead, folder: str, history: Mapping[str, Mapping]) -> None:
         """Writes the model in the Hugging Face layout, with its vocabulary and the settings of its features."""
         settings = self.task_settings()
-        if defined_in := file_of(type(self)):
+        defined_in = file_of(type(self))
+        if defined_in:
             settings[DEFINED_IN] = defined_in
         untrained: list[str] = []
         if not model.uses_pooler:

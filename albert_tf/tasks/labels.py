@@ -32,8 +32,8 @@ def parse_value(word: str, indices: Mapping[str, int], place: str) -> int | floa
     if indices:
         index = indices.get(word, indices.get(label_name(word)))
         if index is None:
-            known = listed(list(indices))
-            raise UserError(f"{place}: expected a label ({known}), got {word[:80]!r}")
+            labels = listed(list(indices))
+            raise UserError(f"{place}: expected a label ({labels}), got {word[:80]!r}")
         return index
     try:
         score = float(word if "_" not in word else "nan")  # Python reads 1_000, tables do not

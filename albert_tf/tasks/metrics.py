@@ -112,10 +112,14 @@ def auc(probabilities: np.ndarray, labels: np.ndarray) -> float:
 
 
 # The metrics of classification by name (`--metrics`): of labels, of probabilities, of scores.
-_OF_LABELS, _OF_PROBABILITIES, _OF_SCORES = (
-    MappingProxyType({function.__name__: function for function in functions})
-    for functions in ((accuracy, macro_f1, matthews, f1), (auc,), (pearson, spearman))
-)
+_OF_LABELS: Mapping[str, Metric] = {
+    "accuracy": accuracy,
+    "macro_f1": macro_f1,
+    "matthews": matthews,
+    "f1": f1,
+}
+_OF_PROBABILITIES: Mapping[str, Metric] = {"auc": auc}
+_OF_SCORES: Mapping[str, Metric] = {"pearson": pearson, "spearman": spearman}
 METRICS: Mapping[str, Metric] = MappingProxyType({**_OF_LABELS, **_OF_PROBABILITIES, **_OF_SCORES})
 
 

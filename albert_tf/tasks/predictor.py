@@ -283,15 +283,18 @@ class Predictor(abc.ABC):
 
     def remarks(self) -> list[str]:
         """Lines that say what could not be read since the predictor was made: empty, cut, and unknown texts."""
+        lines = self._remarks_on_texts()
         unknown = self.report.tokens.warning()
-        return [*self._remarks_on_texts(), *([unknown] if unknown else [])]
+        if unknown:
+            lines.append(unknown)
+        return lines
 
     def serious_remarks(self) -> dict[str, str]:
         """The lines of `remarks` that are warnings, by their kind: "unknown", "cut"."""
-        found = {"unknown": self.report.tokens.warning()}
+        lines = {"unknown": self.report.tokens.warning()}
         if self.report.most_are_cut(self.task_settings):
-            found["cut"] = next(filter(_is_warning, self._remarks_on_texts()), "")
-        return {kind: line for kind, line in found.items() if line}
+            lines["cut"] = next(filter(_is_warning, self._remarks_on_texts()), "")
+        return {kind: line for kind, line in lines.items() if line}
 
     def _remarks_on_texts(self) -> list[str]:
         """Lines that say how many texts were empty, or cut by a setting, since the predictor was made."""
@@ -309,17 +312,31 @@ class Predictor(abc.ABC):
         """The model's outputs for every example, in the table's order; padded to the longest example."""
         check_segments(table, self.model.config.type_vocab_size)
         self.report.count_table(table, self.tokenizer)
-        limits = self.batch_size, self.compute.tokens_of_batch, self.compute.tokens_of_call
-        batches = [*batches_by_length(table.lengths, *limits)]
-        features = [
-            functools.partial(
-                table.batch, chosen, max(length, self.shortest_length), self.sequence_names
+
+        # 3 texts of 5, 9 and 6 tokens, 2 in a batch -> ([1, 2], 9) and ([0], 5), and functions that make the features.
+        batches = list(
+            batches_by_length(
+                table.lengths,
+                self.batch_size,
+                self.compute.tokens_of_batch,
+                self.compute.tokens_of_call,
             )
-            for chosen, length in batches
-        ]
-        parts = [*self.compute.every(features)]
-        restored = np.argsort(np.concatenate([examples for examples, _ in batches]), kind="stable")
-        return {name: _stacked([part[name] for part in parts])[restored] for name in parts[0]}
+        )
+        features = []
+        for examples, length in batches:
+            padded_length = max(length, self.shortest_length)
+            features.append(
+                functools.partial(table.batch, examples, padded_length, self.sequence_names)
+            )
+
+        # For each batch, its outputs, [2, 9, D] and [1, 5, D] -> [3, 9, D], in the order of the texts.
+        outputs_of_batches = list(self.compute.every(features))
+        order = np.concatenate([examples for examples, _ in batches])
+        restored = np.argsort(order, kind="stable")
+        outputs = {}
+        for name in outputs_of_batches[0]:
+            outputs[name] = _stacked([part[name] for part in outputs_of_batches])[restored]
+        return outputs
 
 
 def _bounded_groups(examples: Sequence[Any], lengths: Sequence[int]) -> Iterator[Sequence[Any]]:
@@ -366,6 +383,7 @@ def batches_by_length(
         length = int(lengths[order[0]])
         number = max(1, min(most_examples, most_tokens // length))
         if len(lengths) > number:
+            # Lengths of 9, 6, 5 -> the first one, two, three have padding of [0, 3, 7] tokens.
             padding = np.cumsum(length - lengths[order[:number]])
             number = int(np.searchsorted(padding, most_padding, side="right"))
         yield order[:number], length
@@ -376,9 +394,14 @@ def _stacked(parts: Sequence[np.ndarray]) -> np.ndarray:
     """Joins arrays [B, L, ...] or [B, ...] of several batches, padded to the longest L."""
     if parts[0].ndim < 2:
         return np.concatenate(parts)
+    # [2, 9, 384] and [1, 5, 384] -> [3, 9, 384]
     longest = max(part.shape[1] for part in parts)
-    fill = [[(0, 0), (0, longest - part.shape[1]), *[(0, 0)] * (part.ndim - 2)] for part in parts]
-    return np.concatenate([np.pad(part, widths) for part, widths in zip(parts, fill, strict=True)])
+    padded = []
+    for part in parts:
+        widths = [(0, 0)] * part.ndim
+        widths[1] = (0, longest - part.shape[1])
+        padded.append(np.pad(part, widths))
+    return np.concatenate(padded)
 
 
 def defaults_of(settings: type[Settings], *names: str) -> dict[str, Any]:
@@ -391,5 +414,8 @@ def best_label(
 ) -> Answer:
     """A label, by default the most probable one, under `key`, its `probability`, and the `probabilities` of all."""
     index = int(probabilities.argmax()) if best is None else best
-    every = dict(zip(labels, probabilities.tolist(), strict=True))
-    return {key: labels[index], "probability": float(probabilities[index]), "probabilities": every}
+    return {
+        key: labels[index],
+        "probability": float(probabilities[index]),
+        "probabilities": dict(zip(labels, probabilities.tolist(), strict=True)),
+    }

@@ -12,10 +12,10 @@ from albert_tf.tasks.predictor import Answer
 def checked_texts(texts: Any) -> list[str]:
     """Texts in a list, from anything that can be iterated; anything else is an error."""
     is_several = isinstance(texts, Iterable) and not isinstance(texts, str | bytes | Mapping)
-    found = list(texts) if is_several else []
-    if not is_several or not all(isinstance(text, str) for text in found):
+    several = list(texts) if is_several else []
+    if not is_several or not all(isinstance(text, str) for text in several):
         raise UserError(f"expected a list of texts; got {shortened(texts)}")
-    return found
+    return several
 
 
 def ranked(scores: np.ndarray, texts: Sequence[str], top_k: int | None = None) -> list[Answer]:

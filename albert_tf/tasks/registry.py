@@ -55,4 +55,7 @@ def find(name: str, model_class: str = "") -> TaskDefinition | None:
     definition = TASKS.get(name)
     if definition and (not model_class or model_class in definition.predictors):
         return definition
-    return next((known for known in TASKS.values() if model_class in known.predictors), None)
+    for task in TASKS.values():
+        if model_class in task.predictors:
+            return task
+    return None

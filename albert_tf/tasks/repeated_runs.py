@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -56,12 +57,14 @@ def summarized(runs: Sequence[Mapping]) -> dict:
     the other runs, if there are any.
     """
     names = [name for name in runs[0]["eval"] if all(name in run["eval"] for run in runs)]
-    values: dict[str, list[float]] = {}
+    numbers_of_metric: dict[str, list[float]] = {}
     undefined: dict[str, int] = {}
     for name in names:
-        values[name] = [run["eval"][name] for run in runs if run["eval"][name] is not None]
-        if len(values[name]) < len(runs):
-            undefined[name] = len(runs) - len(values[name])
+        numbers = [run["eval"][name] for run in runs if run["eval"][name] is not None]
+        numbers_of_metric[name] = numbers
+        if len(numbers) < len(runs):
+            undefined[name] = len(runs) - len(numbers)
+
     statistics_of: dict[str, Callable] = {
         "median": np.median,
         "mean": np.mean,
@@ -69,15 +72,18 @@ def summarized(runs: Sequence[Mapping]) -> dict:
         "least": min,
         "greatest": max,
     }
-    scored = [run for run in runs if run.get("best")]
-    best = max(scored, key=lambda run: run["best"]["value"], default=runs[0])
-    summary: dict[str, dict] = {
-        statistic: {name: _or_none(function, numbers) for name, numbers in values.items()}
-        for statistic, function in statistics_of.items()
-    }
+    summary: dict[str, Any] = {}
+    for statistic, function in statistics_of.items():
+        summary[statistic] = {
+            name: _or_none(function, numbers) for name, numbers in numbers_of_metric.items()
+        }
     if undefined:
         summary["undefined"] = undefined
-    return {**summary, **({"best_run": best["folder"]} if names else {})}
+    if names:
+        scored = [run for run in runs if run.get("best")]
+        best = max(scored, key=lambda run: run["best"]["value"], default=runs[0])
+        summary["best_run"] = best["folder"]
+    return summary
 
 
 def _spread(numbers: Sequence[float]) -> float | None:

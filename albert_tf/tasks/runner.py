@@ -53,14 +53,14 @@ def run(definition: TaskDefinition, description: str = "") -> None:
 
 
 def defaults(
-    definition: TaskDefinition, values: Mapping[str, Any], given: Set[str]
+    definition: TaskDefinition, values: Mapping[str, Any], given_names: Set[str]
 ) -> dict[str, Any]:
     """Values for flags that are not given.
 
     They are what other flags imply, the trained model's own, those of --preset, and the maximum length.
     """
-    _check_intent(values, given)
-    implied = _implied(definition, values, given)
+    _check_intent(values, given_names)
+    implied = _implied(definition, values, given_names)
     values = {**values, **implied}
     path = path_of_used_model(values)
     is_needed = not values["do_train"] or bool(definition.of_initial_model)
@@ -74,15 +74,15 @@ def defaults(
         raise UserError(f"{path}: is a model of {model.task_name}, which another program uses")
 
     if is_needed and model.task_name in definition.names:
-        chosen = _of_model(definition, values, given, model, path)
+        chosen = _of_model(definition, values, given_names, model, path)
     elif definition.of_data and values["do_train"]:
-        chosen = _of_data(definition, values, given)
+        chosen = _of_data(definition, values, given_names)
     else:
         chosen = {}
-    chosen = {**implied, **_preset(definition, {**values, **chosen}, given), **chosen}
+    chosen = {**implied, **_preset(definition, {**values, **chosen}, given_names), **chosen}
 
     most = _max_position_embeddings(values, model.max_position_embeddings)
-    if most and "max_seq_length" in given:
+    if most and "max_seq_length" in given_names:
         check_length(values["max_seq_length"], most)
     elif most and chosen.get("max_seq_length", values["max_seq_length"]) > most:
         chosen["max_seq_length"] = most
@@ -91,18 +91,20 @@ def defaults(
 
 
 def _implied(
-    definition: TaskDefinition, values: Mapping[str, Any], given: Set[str]
+    definition: TaskDefinition, values: Mapping[str, Any], given_names: Set[str]
 ) -> dict[str, Any]:
     """The values that other flags imply, for flags that are not given."""
     if not definition.implied:
         return {}
-    return {name: value for name, value in definition.implied(values).items() if name not in given}
+    return {
+        name: value for name, value in definition.implied(values).items() if name not in given_names
+    }
 
 
 def _of_model(
     definition: TaskDefinition,
     values: Mapping[str, Any],
-    given: Set[str],
+    given_names: Set[str],
     model: Description,
     path: str,
 ) -> dict[str, Any]:
@@ -112,10 +114,12 @@ def _of_model(
         kept = definition.of_initial_model
         trained = {name: trained[name] for name in kept if name in trained}
     else:
-        fixed = sorted(given & {*definition.settings.names(of_model="fixed")})
+        fixed = sorted(given_names & {*definition.settings.names(of_model="fixed")})
         check_fixed({name: values[name] for name in fixed}, trained, path)
 
-    changed = [name for name in trained if name not in given and trained[name] != values[name]]
+    changed = [
+        name for name in trained if name not in given_names and trained[name] != values[name]
+    ]
     if changed:
         shown = " ".join(written_as_flag(name, trained[name]) for name in changed)
         print(f"as {path} was trained: {shown}", flush=True)
@@ -123,20 +127,20 @@ def _of_model(
 
 
 def _of_data(
-    definition: TaskDefinition, values: Mapping[str, Any], given: Set[str]
+    definition: TaskDefinition, values: Mapping[str, Any], given_names: Set[str]
 ) -> dict[str, Any]:
     """The settings that the data of a training says."""
     assert definition.of_data
-    settings = dict(definition.of_data(values, given))
+    settings = dict(definition.of_data(values, given_names))
     for name, value in settings.items():
         print(f"as the data says: {written_as_flag(name, value)}", flush=True)
     return settings
 
 
-def _check_intent(values: Mapping[str, Any], given: Set[str]) -> None:
+def _check_intent(values: Mapping[str, Any], given_names: Set[str]) -> None:
     """Checks that a command that only predicts or evaluates names a run, before other flags are missed."""
     of_training = {"train_file", "data_dir", "do_train", "init_checkpoint"}
-    forgot = "predict_file" in given and not of_training & given
+    forgot = "predict_file" in given_names and not of_training & given_names
     folder = values["output_dir"]
     if not (folder and (forgot or not values["do_train"])):
         return
@@ -148,18 +152,18 @@ def _check_intent(values: Mapping[str, Any], given: Set[str]) -> None:
         advice = f"{hint}; --init_checkpoint names a finished model"
         raise UserError(f"--output_dir={folder}: holds no run, whose model could be used{advice}")
     if forgot:
-        needed = "--do_train=false --do_eval=false --do_predict"
-        raise UserError(f"--predict_file without training data needs {needed}")
+        flags = "--do_train=false --do_eval=false --do_predict"
+        raise UserError(f"--predict_file without training data needs {flags}")
 
 
 def _preset(
-    definition: TaskDefinition, values: Mapping[str, Any], given: Set[str]
+    definition: TaskDefinition, values: Mapping[str, Any], given_names: Set[str]
 ) -> dict[str, Any]:
     """The values of --preset, without numbers of steps that would undo epochs or shares that are given."""
     preset = dict(definition.preset(values))
-    if "num_train_epochs" in given:
+    if "num_train_epochs" in given_names:
         preset.pop("num_train_steps", None)
-    if given & {"num_train_epochs", "warmup_proportion"}:
+    if given_names & {"num_train_epochs", "warmup_proportion"}:
         preset.pop("num_warmup_steps", None)  # otherwise a share of the preset's steps
     return preset
 

@@ -41,7 +41,8 @@ def pack_pairs(
 
     If an example has fewer than `choices` sequences, None in place of a pair is a sequence of [CLS] alone.
     """
-    cls, sep = (np.array([id], np.int32) for id in (tokenizer.cls_id, tokenizer.sep_id))
+    cls = np.array([tokenizer.cls_id], np.int32)
+    sep = np.array([tokenizer.sep_id], np.int32)
     segments = np.array([0, int(tokenizer.rules.numbers_segments)], np.int32)
     input_ids = []
     segment_ids = []
@@ -50,9 +51,13 @@ def pack_pairs(
             input_ids.append(cls)
             segment_ids.append(segments[:1])
             continue
+        # [7, 8] and [9] -> [CLS 7 8 SEP 9 SEP] of the segments [0 0 0 0 1 1]
         first, second = pair
-        row = [cls, first, sep] if second is None else [cls, first, sep, second, sep]
-        num_second = 0 if second is None else len(second) + 1
+        row = [cls, first, sep]
+        num_second = 0
+        if second is not None:
+            row += [second, sep]
+            num_second = len(second) + 1
         input_ids.append(np.concatenate(row))
         segment_ids.append(np.repeat(segments, [len(first) + 2, num_second]))
     sequences: dict[str, Any] = {"input_ids": input_ids, "segment_ids": segment_ids}
@@ -69,6 +74,7 @@ def windows_over(num_tokens: int, room: int, stride: int) -> Iterator[tuple[int,
     Source: squad_utils.py (`convert_examples_to_features`).
     """
     stride = min(room, stride)
+    # 9 tokens, a room of 5 and a stride of 3 -> starts [0, 3, 6] and lengths [5, 5, 3]
     starts = np.arange(0, max(0, num_tokens - room) + stride, stride)
     lengths = np.minimum(room, num_tokens - starts)  # all windows but the last are full
     yield from zip(starts, lengths, max_context(starts, lengths), strict=True)

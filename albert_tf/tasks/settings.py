@@ -62,8 +62,11 @@ class ModelChoice(VocabularySettings):
     ) -> AlbertConfig:
         """The sizes of a flag or of the initial checkpoint; V is the data's, as a name does not determine it."""
         rates = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout_prob")
-        given = {rate: getattr(run, rate) for rate in rates}
-        changes: dict[str, Any] = {rate: given[rate] for rate in rates if given[rate] is not None}
+        changes: dict[str, Any] = {}
+        for name in rates:
+            rate = getattr(run, name)
+            if rate is not None:
+                changes[name] = rate
         if self.share_parameters:
             changes["share_parameters"] = self.share_parameters
         if self.albert_config_file:
@@ -138,10 +141,11 @@ _RANDOM_WEIGHTS_RATES = {128: 3e-4, math.inf: 1e-4}
 
 
 def _in_words(rates: Mapping[float, float]) -> str:
-    return ", ".join(
-        f"{rate:g} " + (f"up to D = {width}" if width < math.inf else "above")
-        for width, rate in rates.items()
-    )
+    parts = []
+    for width, rate in rates.items():
+        where = f"up to D = {width}" if width < math.inf else "above"
+        parts.append(f"{rate:g} {where}")
+    return ", ".join(parts)
 
 
 def default_learning_rate(hidden_size: int, num_train_steps: int, *, is_random: bool) -> float:
@@ -248,16 +252,16 @@ def path_of_used_model(values: Mapping[str, Any]) -> str:
 
     Without training, it is the run in --output_dir if there is one; otherwise the initial checkpoint.
     """
-    given = values["init_checkpoint"]
+    initial = values["init_checkpoint"]
     folder = values["output_dir"]
     if values["do_train"] or not contains_run(folder):
-        return given
+        return initial
     recorded = files.read_json(os.path.join(folder, "config.json")).get("run", {})
-    started = recorded.get("init_checkpoint", "")
-    if given and files.real_path(given) != files.real_path(started):
+    initial_of_run = recorded.get("init_checkpoint", "")
+    if initial and files.real_path(initial) != files.real_path(initial_of_run):
         reason = f"is not used without training: --output_dir={folder} contains a run, whose model answers"
         raise UserError(
-            f"--init_checkpoint={given} {reason}; leave it out, or choose another folder"
+            f"--init_checkpoint={initial} {reason}; leave it out, or choose another folder"
         )
     return folder
 
@@ -266,8 +270,10 @@ def check_fixed(given: Mapping[str, Any], trained: Mapping[str, Any], source: st
     """Checks settings against those with which a model was trained, if these are known."""
     for name, value in given.items():
         if name in trained and value != trained[name]:
-            own, other = written_as_flag(name, trained[name]), written_as_flag(name, value)
-            raise UserError(f"{other} contradicts {source}, which was trained with {own}; use that")
+            given_flag = written_as_flag(name, value)
+            trained_flag = written_as_flag(name, trained[name])
+            reason = f"contradicts {source}, which was trained with {trained_flag}; use that"
+            raise UserError(f"{given_flag} {reason}")
 
 
 def check_length(max_seq_length: int, max_position_embeddings: int) -> None:
@@ -344,9 +350,9 @@ class FineTuningConfig(ModelChoice, TextSettings):
 
     def splits_to_read(self, run: RunConfig) -> list[str]:
         """The splits whose files a run reads."""
-        given = run.to_dict()
-        needed = {"train": "do_train", "eval": "do_eval", "predict": "do_predict"}
-        return [split for split, flag in needed.items() if given[flag]]
+        choices = run.to_dict()
+        flag_of_split = {"train": "do_train", "eval": "do_eval", "predict": "do_predict"}
+        return [split for split, flag in flag_of_split.items() if choices[flag]]
 
     def columns_of_tables(self, split: str) -> list[str]:
         """The columns that the table of a split must have; none if only its reader can tell."""

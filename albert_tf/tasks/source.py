@@ -127,10 +127,10 @@ class Source(abc.ABC):
 
     def file(self, split: str) -> str:
         """The file of a split, or the folder of the task's files, as it was given."""
-        given = self.config.to_dict()
+        settings = self.config.to_dict()
         if split == "eval" and self.config.eval_fraction:
             split = "train"
-        return given.get(FILE_FLAGS[split]) or given.get("data_dir", "")
+        return settings.get(FILE_FLAGS[split]) or settings.get("data_dir", "")
 
     def rows(self, items: Sequence[Any]) -> "pandas.DataFrame":
         """The rows of the user's file of "predict", to which answers are added; by default the ids of its items."""
@@ -198,7 +198,10 @@ def make_features(
     chunks = (items[start : start + _ITEMS_PER_CALL] for start in starts)
     tables = []
     end = time.monotonic() + _SECONDS_ALONE
-    while time.monotonic() < end and (chunk := next(chunks, None)):
+    while time.monotonic() < end:
+        chunk = next(chunks, None)
+        if chunk is None:
+            break
         tables.append(function(settings, chunk))
     with Workers(None, settings) as workers:
         tables += workers.map(function, chunks)

@@ -97,8 +97,8 @@ class Start:
             return "no --init_checkpoint: the model starts from random weights"
         head = "its own"
         if any(not name.startswith("bert/") for name in report.initialized):
-            named = f" with {', '.join(labels)}" if len(labels) < 20 else ""
-            head = f"a new one for {task_name}{named}"
+            with_labels = f" with {', '.join(labels)}" if len(labels) < 20 else ""
+            head = f"a new one for {task_name}{with_labels}"
         return f"{report.describe(self.weights.source)}\n  head: {head}"
 
 

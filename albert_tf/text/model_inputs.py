@@ -29,25 +29,31 @@ def model_inputs(
         )
     if padding == "max_length" and not max_length:
         raise UserError("padding='max_length' needs max_length")
-    first, second = _several("texts", texts), _several("pairs", [] if pairs is None else pairs)
-    if pairs is not None and len(first) != len(second):
-        raise UserError(f"texts and pairs must be equally many, got {len(first)} and {len(second)}")
-    ids = [array.tolist() for array in tokenizer.encode_batch([*first, *second])]
+    texts_a = _several("texts", texts)
+    texts_b = _several("pairs", [] if pairs is None else pairs)
+    if pairs is not None and len(texts_a) != len(texts_b):
+        counts = f"{len(texts_a)} and {len(texts_b)}"
+        raise UserError(f"texts and pairs must be equally many, got {counts}")
+
+    # The ids of all texts, then of the second ones, each list as long as its text.
+    ids = [array.tolist() for array in tokenizer.encode_batch([*texts_a, *texts_b])]
+    ids_of_pairs = ids[len(texts_a) :] or [[]] * len(texts_a)
     rows: list[list[int]] = []
     segments: list[list[int]] = []
-    ids_of_pairs = ids[len(first) :] or [[]] * len(first)
     for ids_a, ids_b in zip(ids, ids_of_pairs, strict=False):
         limit = max_length or len(ids_a) + len(ids_b) + 3
         length_a, length_b = kept_lengths(len(ids_a), len(ids_b), limit)
         if not truncation and (length_a, length_b) != (len(ids_a), len(ids_b)):
             reason = f"does not fit into max_length={max_length}; with truncation=True, it is cut"
             raise UserError(f"text {len(rows)} {reason}")
-        end_a = [tokenizer.sep_id]
-        end_b = [tokenizer.sep_id] if length_b else []
-        kept_a, kept_b = tokenizer.cut(ids_a, length_a), tokenizer.cut(ids_b, length_b)
-        rows.append([tokenizer.cls_id, *kept_a, *end_a, *kept_b, *end_b])
+        row = [tokenizer.cls_id, *tokenizer.cut(ids_a, length_a), tokenizer.sep_id]
+        num_first = len(row)
+        if length_b:
+            row += [*tokenizer.cut(ids_b, length_b), tokenizer.sep_id]
+        rows.append(row)
         segment_b = int(tokenizer.rules.numbers_segments)
-        segments.append([0] * (length_a + 2) + [segment_b] * (length_b + len(end_b)))
+        segments.append([0] * num_first + [segment_b] * (len(row) - num_first))
+
     masks = [[1] * len(row) for row in rows]
     inputs = {"input_ids": rows, "input_mask": masks, "segment_ids": segments}
     if not padding:
@@ -56,7 +62,7 @@ def model_inputs(
     if padding == "max_length" and max_length:
         length = max_length
     fills = {"input_ids": tokenizer.pad_id}
-    return {name: _padded(values, length, fills.get(name, 0)) for name, values in inputs.items()}
+    return {name: _padded(lists, length, fills.get(name, 0)) for name, lists in inputs.items()}
 
 
 def _check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:

@@ -76,15 +76,15 @@ def _wait_for_workers(config: RunConfig) -> None:
     cluster = tf_config.get("cluster", {})
     task = tf_config.get("task", {})
     addresses = [*cluster.get("chief", []), *cluster.get("worker", [])]
-    own = cluster.get(task.get("type"), [])[task.get("index", 0) :][:1]
-    missing = [address for address in addresses if address not in own]
-    if not own or not missing:
+    own_addresses = cluster.get(task.get("type"), [])[task.get("index", 0) :][:1]
+    missing = [address for address in addresses if address not in own_addresses]
+    if not own_addresses or not missing:
         return  # a single worker, or a TF_CONFIG that TensorFlow rejects
     deadline = time.monotonic() + config.worker_timeout_seconds
-    port = int(own[0].rpartition(":")[2])
-    both = socket.has_dualstack_ipv6()  # addresses of IPv4 and IPv6
-    family = socket.AF_INET6 if both else socket.AF_INET
-    with socket.create_server(("", port), family=family, dualstack_ipv6=both):
+    port = int(own_addresses[0].rpartition(":")[2])
+    has_both = socket.has_dualstack_ipv6()  # addresses of IPv4 and IPv6
+    family = socket.AF_INET6 if has_both else socket.AF_INET
+    with socket.create_server(("", port), family=family, dualstack_ipv6=has_both):
         while missing := [address for address in missing if not _answers(address)]:
             if time.monotonic() > deadline:
                 config.refuse(

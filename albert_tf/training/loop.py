@@ -119,8 +119,8 @@ def _fit(state: RunState, evaluator: Evaluator | None, progress: Progress) -> Me
         state.global_step.assign(1)
         assert state.task.train_data
         speed = state.task.train_data.num_examples / (time.monotonic() - started)
-        values = {"step": 1, **results, "examples_per_second": round(speed, 3)}
-        state.folder.log(METRICS_FILE, values)
+        line = {"step": 1, **results, "examples_per_second": round(speed, 3)}
+        state.folder.log(METRICS_FILE, line)
         state.checkpoints.save(1)
         if state.folder.is_chief:
             texts = {name: shown(value) for name, value in results.items()}
@@ -213,8 +213,8 @@ class TrainingLoop:
             return False
         metric = self._state.task.best_metric
         evaluations = sorted(self._evaluations.items())
-        values = [results.get(metric) for _, results in evaluations]
-        return evaluations_without_improvement(values) >= patience
+        values_of_metric = [results.get(metric) for _, results in evaluations]
+        return evaluations_without_improvement(values_of_metric) >= patience
 
     def _stop_early(self, step: int) -> None:
         """Says that the training ends before its last step, and saves the state if that was not done."""
@@ -224,10 +224,10 @@ class TrainingLoop:
         best = state.checkpoints.best
         if state.folder.is_chief and best:
             patience = state.run_config.early_stopping_patience
-            found = f"{best['metric']} {best['value']:.4f} of step {best['step']:,}"
+            best_value = f"{best['metric']} {best['value']:.4f} of step {best['step']:,}"
             reason = f"no evaluation after it was better (--early_stopping_patience={patience})"
             self._progress.say(
-                f"stopped at step {step:,} of {state.last_step:,}: {found}, {reason}"
+                f"stopped at step {step:,} of {state.last_step:,}: {best_value}, {reason}"
             )
 
     def _evaluation_at_start(self) -> Metrics:
@@ -286,30 +286,33 @@ class TrainingLoop:
 
     def _add_time(self, seconds: float) -> None:
         """Adds the chief's seconds to the clock, so that all workers have the same learning rate."""
-        if clock := self._state.clock:
-            own = [seconds if is_chief(self._state.strategy) else 0.0]
-            clock.seconds.assign_add(sum_over_workers(self._state.strategy, own)[0])
+        clock = self._state.clock
+        if not clock:
+            return
+        of_this_worker = seconds if is_chief(self._state.strategy) else 0.0
+        [of_chief] = sum_over_workers(self._state.strategy, [of_this_worker])
+        clock.seconds.assign_add(of_chief)
 
     def _end_if_interrupted(self) -> None:
         """Saves the state and ends the training if a signal has arrived at any worker."""
         state = self._state
         # The workers must end at the same step, so their loops must have the same lengths.
-        steps = self._steps_in_time if is_chief(state.strategy) else 0
-        own = [state.interruption.number > 0, steps]
-        is_interrupted, self._steps_in_time = map(round, sum_over_workers(state.strategy, own))
-        if is_interrupted:
+        is_interrupted = state.interruption.number > 0
+        steps_of_chief = self._steps_in_time if is_chief(state.strategy) else 0
+        sums = sum_over_workers(state.strategy, [is_interrupted, steps_of_chief])
+        num_interrupted, self._steps_in_time = map(round, sums)
+        if num_interrupted:
             self._end()
 
     def _end(self) -> NoReturn:
         state = self._state
         if state.step != self._saved_step:
             self._save(state.step)
-        path = state.folder.file(f"{CHECKPOINTS}/step-{state.step}")
-        saved = f", whose checkpoint is {path}; the same command continues from there"
-        raise Interrupted(
-            f"interrupted at step {state.step:,}{saved if state.step else ''}",
-            state.interruption.number or signal.SIGTERM,
-        )
+        message = f"interrupted at step {state.step:,}"
+        if state.step:
+            path = state.folder.file(f"{CHECKPOINTS}/step-{state.step}")
+            message += f", whose checkpoint is {path}; the same command continues from there"
+        raise Interrupted(message, state.interruption.number or signal.SIGTERM)
 
     def _save(self, step: int) -> None:
         self._state.checkpoints.save(step)
@@ -321,19 +324,21 @@ class TrainingLoop:
         results = state.accumulators.results()
         state.accumulators.reset()
         last_step, last_time = self._last_logged
-        self._last_logged = (step, time.monotonic())
+        now = time.monotonic()
+        self._last_logged = (step, now)
         self._check_finite(results, last_step, step)
         assert state.task.train_data
         examples_of_step = state.task.train_data.examples_in(state.run_config.train_batch_size)
         examples = (step - last_step) * examples_of_step
-        values = {
+        speed = round(examples / (now - last_time), 3)
+        line = {
             "step": step,
             **results,
             "learning_rate": learning_rate,
-            "examples_per_second": round(examples / (self._last_logged[1] - last_time), 3),
+            "examples_per_second": speed,
         }
-        state.folder.log(METRICS_FILE, values)
-        self._show(step, results, values["examples_per_second"])
+        state.folder.log(METRICS_FILE, line)
+        self._show(step, results, speed)
 
     def _check_finite(self, results: Metrics, last_step: int, step: int) -> None:
         """Ends the training if a value of the steps between two lines of the log is not finite."""
@@ -388,8 +393,9 @@ def evaluate(
         state.folder.log(EVAL_METRICS_FILE, {"step": step, **results})
     if state.folder.is_chief:
         names = task.shown_metrics or results
-        values = "  ".join(f"{name} {shown(results[name])}" for name in names if name in results)
-        progress.say(f"evaluation at step {step}  {values}{'  (best so far)' if is_best else ''}")
+        metrics = "  ".join(f"{name} {shown(results[name])}" for name in names if name in results)
+        note = "  (best so far)" if is_best else ""
+        progress.say(f"evaluation at step {step}  {metrics}{note}")
     return results
 
 
@@ -406,18 +412,18 @@ def _explained_errors(run_config: RunConfig, task: Task) -> Iterator[None]:
         yield
     except (tf.errors.OpError, OSError, RuntimeError) as error:
         reason = first_line(error)
-        again = "the same command again: the run continues from the newest checkpoint"
+        same_command = "the same command again: the run continues from the newest checkpoint"
         if _is_of_workers(error):
             reason = f"another worker has ended or cannot be reached ({reason})"
-            raise UserError(f"{reason}; give every worker {again}") from None
+            raise UserError(f"{reason}; give every worker {same_command}") from None
         if "No space left" in reason:
             place = f"--output_dir={run_config.output_dir}: no space left on the disk"
-            raise UserError(f"{place}; make room and run {again}") from None
+            raise UserError(f"{place}; make room and run {same_command}") from None
         if isinstance(error, tf.errors.DataLossError):
             damaged = [data.damaged_file() for data in (task.train_data, task.eval_data) if data]
             place = next(filter(None, damaged), "--input_file")
             reason = f"{place}: damaged records ({reason})"
-            raise UserError(f"{reason}: create the file again, then run {again}") from None
+            raise UserError(f"{reason}: create the file again, then run {same_command}") from None
         raise
 
 

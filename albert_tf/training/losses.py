@@ -27,16 +27,17 @@ def cross_entropy(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> R
 
 
 def divergence(
-    logits: tf.Tensor, wanted: tf.Tensor, weights: tf.Tensor, temperature: float
+    logits: tf.Tensor, target_logits: tf.Tensor, weights: tf.Tensor, temperature: float
 ) -> Ratio:
-    """Weighted sum of the Kullback-Leibler divergences from wanted probabilities, and the sum of the weights.
+    """Weighted sum of the Kullback-Leibler divergences from target probabilities, and the sum of the weights.
 
     Both logits [..., C] are divided by the temperature, and the sum is multiplied by its square, so that gradients do
     not depend on it. Source: Hinton et al., arXiv 1503.02531, section 2.
     """
-    logits, wanted = (tf.cast(values, tf.float32) / temperature for values in (logits, wanted))
-    differences = tf.nn.log_softmax(wanted) - tf.nn.log_softmax(logits)
-    losses = temperature**2 * tf.reduce_sum(tf.nn.softmax(wanted) * differences, axis=-1)
+    logits = tf.cast(logits, tf.float32) / temperature
+    target_logits = tf.cast(target_logits, tf.float32) / temperature
+    differences = tf.nn.log_softmax(target_logits) - tf.nn.log_softmax(logits)
+    losses = temperature**2 * tf.reduce_sum(tf.nn.softmax(target_logits) * differences, axis=-1)
     return Ratio(tf.reduce_sum(losses * tf.cast(weights, tf.float32)), tf.reduce_sum(weights))
 
 

@@ -39,15 +39,17 @@ def factors_by_name(config: OptimizerConfig, released_names: Iterable[str]) -> d
     The projection of the embeddings belongs to them, and the pooler to the encoder. The factor of a group is used
     instead of the encoder's.
     """
-    parts = {name: _parts(name) for name in released_names}
-    parts_of_model = {part for names in parts.values() for part in names}
-    if missing := config.factors.keys() - parts_of_model:
+    parts_of_variables = {name: _parts(name) for name in released_names}
+    parts_of_model = {part for parts in parts_of_variables.values() for part in parts}
+    missing = config.factors.keys() - parts_of_model
+    if missing:
         reason = f"names {min(missing)}, but the model has {', '.join(sorted(parts_of_model))}"
         config.refuse("learning_rate_factors", reason)
-    factors = {
-        name: next((config.factors[part] for part in names if part in config.factors), 1.0)
-        for name, names in parts.items()
-    }
+
+    factors = {}
+    for name, parts in parts_of_variables.items():
+        factors_of_parts = [config.factors[part] for part in parts if part in config.factors]
+        factors[name] = factors_of_parts[0] if factors_of_parts else 1.0
     if not any(factors.values()):
         config.refuse("learning_rate_factors", "freezes the whole model")
     return factors
@@ -103,8 +105,8 @@ class WarmupPolynomialDecay(tf_keras.optimizers.schedules.LearningRateSchedule):
         """The learning rate, float32, of the update that follows this number of updates."""
         config = self.config
         step = tf.cast(updates_done, tf.float32) + 1.0
-        left = 1.0 - tf.minimum(step / config.num_train_steps, 1.0)
-        decayed = self.peak * left**config.poly_power
+        remaining = 1.0 - tf.minimum(step / config.num_train_steps, 1.0)
+        decayed = self.peak * remaining**config.poly_power
         if not config.num_warmup_steps:
             return decayed
         warmed = self.peak * step / config.num_warmup_steps
@@ -164,6 +166,8 @@ class AdamW(tf_keras.optimizers.Optimizer):
         first_moment = self._first_moments[index]
         second_moment = self._second_moments[index]
         decayed = self._decayed[index]
+
+        # All of the shape of the variable, [768, 3072].
         compute = functools.partial(_moments_and_update, self.config)
         if variable.shape.num_elements() >= _KERNEL_ELEMENTS:
             compute = _moments_and_update_kernel(self.config)

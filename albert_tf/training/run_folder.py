@@ -68,8 +68,8 @@ class RunFolder:
         """The content of config.json; empty if there is no run and no other file."""
         recorded = self.read_json(CONFIG_FILE)
         is_run = {"run", "optimizer"} <= recorded.keys()  # a model's folder has such a file, too
-        others = self.is_chief and files.exists(self.path) and files.names_in(self.path)
-        if not is_run and (recorded or others):
+        has_other_files = self.is_chief and files.exists(self.path) and files.names_in(self.path)
+        if not is_run and (recorded or has_other_files):
             reason = f"contains files that do not belong to a run (no {CONFIG_FILE} of a run)"
             raise UserError(f"--output_dir={self.path} {reason}: choose a new or empty folder")
         return recorded
@@ -91,15 +91,10 @@ class RunFolder:
 
     def _check_same_run(self) -> None:
         """Compares settings and evaluation data with those that an earlier process recorded."""
-        settings = [values for values in self._settings.values() if isinstance(values, Settings)]
-        may_differ = {name for values in settings for name in values.names(changes_results=False)}
-        if not self._config.do_train:  # only the model must be the same, except its dropout rates
-            groups = self._values.items()
-            may_differ.update(*(values for group, values in groups if group != "model"))
-            may_differ -= set() if self._newest else {"init_checkpoint"}
-        for group, values in self._values.items():
+        may_differ = self._settings_that_may_differ()
+        for group, values_by_name in self._values.items():
             recorded = self._recorded.get(group, {})
-            for name, value in values.items():
+            for name, value in values_by_name.items():
                 # A newer setting had its default, or the present value if a task replaces that of None.
                 default = getattr(type(self._settings[group]), name, None)
                 old = recorded.get(name, value if default is None else default)
@@ -108,12 +103,31 @@ class RunFolder:
                     raise UserError(
                         f"--output_dir={self.path} {reason}: choose another, or delete it"
                     )
-        own = self._eval_data
+
+        of_run = self._eval_data
         current = self.data.get("eval")
-        if own and current and own["sha256"] != current["sha256"]:
-            reason = f"contains a run that is evaluated with {own['file']}, not {current['file']}"
+        if of_run and current and of_run["sha256"] != current["sha256"]:
+            reason = (
+                f"contains a run that is evaluated with {of_run['file']}, not {current['file']}"
+            )
             advice = f"give another --output_dir, and --init_checkpoint={self.path}"
             raise UserError(f"--output_dir={self.path} {reason}: {advice}")
+
+    def _settings_that_may_differ(self) -> set[str]:
+        """Names of the settings that a resumed run may have with other values."""
+        names: set[str] = set()
+        for settings in self._settings.values():
+            if isinstance(settings, Settings):
+                names.update(settings.names(changes_results=False))
+        if self._config.do_train:
+            return names
+        # Only the model must be the same, except its dropout rates.
+        for group, values_by_name in self._values.items():
+            if group != "model":
+                names.update(values_by_name)
+        if not self._newest:
+            names.discard("init_checkpoint")
+        return names
 
     def open(self) -> None:
         """Creates the folder and writes config.json; an evaluation does not change that of a run."""
@@ -153,7 +167,7 @@ class RunFolder:
 
     def cut_logs(self, step: int) -> dict[int, dict[str, float | None]]:
         """Deletes lines of later steps from the logs; returns those of the evaluations that remain, by step."""
-        lines: list[dict[str, Any]] = []
+        lines_of_logs: dict[str, list[dict[str, Any]]] = {}
         for name in (METRICS_FILE, EVAL_METRICS_FILE):
             path = self.file(name)
             content = files.read_bytes(path) if files.exists(path) else b""
@@ -162,7 +176,8 @@ class RunFolder:
             lines = [line for line in lines if line["step"] <= step]
             if content:
                 self.write_files({name: "".join(json.dumps(line) + "\n" for line in lines)})
-        return {values.pop("step"): values for values in lines}
+            lines_of_logs[name] = lines
+        return {line.pop("step"): line for line in lines_of_logs[EVAL_METRICS_FILE]}
 
     def log(self, name: str, values: Mapping[str, Any]) -> None:
         """Appends the values of a step to a log, and to its curves in TensorBoard; undefined ones are null there."""

@@ -53,15 +53,19 @@ class Accumulators(tf.Module):
         metrics: dict[str, float | None] = {}
         counts = {}
         for name, variable in self.pairs.items():
-            total, counts[name] = variable.numpy()
-            value = float(total / counts[name]) if counts[name] else None
+            total, count = variable.numpy()
+            counts[name] = count
+            mean = float(total / count) if count else None
             if name.endswith("_loss"):
-                losses[name] = value or 0.0
+                losses[name] = mean or 0.0
             else:
-                metrics[name] = value
+                metrics[name] = mean
         if not any(counts[name] for name in losses):
             return metrics
-        return {"loss": sum(losses.values()), **(losses if len(losses) > 1 else {}), **metrics}
+        total_loss = {"loss": sum(losses.values())}
+        if len(losses) == 1:
+            return total_loss | metrics
+        return total_loss | losses | metrics
 
 
 def ratio_names(task: Task, model, data: Data, *, training: bool) -> list[str]:
@@ -123,6 +127,7 @@ class RunState:
 
 def start_run(task: Task, run_config: RunConfig, optimizer_config: OptimizerConfig) -> RunState:
     """Creates the state of a run under the current strategy; restores it if --output_dir contains the run."""
+    # Settings and folder, of which all is checked before anything is written.
     started = time.monotonic()
     strategy = tf.distribute.get_strategy()
     run_config, optimizer_config = task.resolve(run_config, optimizer_config)
@@ -132,6 +137,8 @@ def start_run(task: Task, run_config: RunConfig, optimizer_config: OptimizerConf
     check_batches(run_config, strategy.num_replicas_in_sync)
     settings = {"run": run_config, "optimizer": optimizer_config, **task.settings()}
     folder = RunFolder(run_config, settings, is_chief(strategy), task.data_files())
+
+    # The objects of the run; without training, model and step alone.
     model = task.build_model(
         dtype=run_config.mixed_precision,
         recompute_activations=run_config.recompute_activations,
@@ -156,6 +163,8 @@ def start_run(task: Task, run_config: RunConfig, optimizer_config: OptimizerConf
         _saved_parts(model, global_step, accumulators, optimizer, clock),
         run_config.keep_checkpoint_max,
     )
+
+    # Their values, if the folder has a checkpoint.
     if run_config.do_train:
         checkpoints.remove_leftovers()
     if run_config.do_train and folder.is_chief and not checkpoints.latest:

@@ -39,12 +39,17 @@ class Trainer(orbit.StandardTrainer):
         config = state.run_config
         data = state.task.train_data
         assert data
-        options = {"seed": config.seed, "first_step": state.first_step}
-        make = functools.partial(data.training_dataset, config.train_batch_size, **options)
+
+        def dataset_of(context: tf.distribute.InputContext) -> tf.data.Dataset:
+            return data.training_dataset(
+                config.train_batch_size,
+                seed=config.seed,
+                first_step=state.first_step,
+                context=context,
+            )
+
         self.strategy = state.strategy
-        super().__init__(
-            self.strategy.distribute_datasets_from_function(lambda context: make(context=context))
-        )
+        super().__init__(self.strategy.distribute_datasets_from_function(dataset_of))
         self.task = state.task
         self.model = state.model
         self.optimizer = state.optimizer
@@ -55,9 +60,11 @@ class Trainer(orbit.StandardTrainer):
         trains = getattr(self.optimizer, "inner_optimizer", self.optimizer).trains
         self._variables = [*filter(trains, self.model.trainable_variables)]
         on_gpu = device.target_device() == "GPU"
-        compute = self._gradients_of_batch = self._batch_gradients
+        self._gradients_of_batch = self._batch_gradients
         if config.jit_compile == "on" or (config.jit_compile == "auto" and on_gpu):
-            self._gradients_of_batch = tf.function(compute, jit_compile=True, autograph=False)
+            self._gradients_of_batch = tf.function(
+                self._batch_gradients, jit_compile=True, autograph=False
+            )
 
     @tf.autograph.experimental.do_not_convert
     def train_step(self, iterator):
@@ -68,22 +75,29 @@ class Trainer(orbit.StandardTrainer):
 
     def _device_step(self, features) -> dict[str, tf.Tensor]:
         """Computes one device's part; returns the device's own (sum, count) pairs, float32 [2] each."""
+        # The counts of the global batch, and a seed [2] of this step and device.
         context = tf.distribute.get_replica_context()
         total = tf.distribute.ReduceOp.SUM
         counts = context.all_reduce(total, dict(self.task.loss_counts(features)))
         seed = tf.stack([tf.constant(self._seed, tf.int32), tf.cast(self.global_step, tf.int32)])
         seed = tf.random.experimental.stateless_fold_in(seed, context.replica_id_in_sync_group)
+
+        # The sum of all devices, a gradient for each variable; scaled losses have scaled gradients.
         gradients, row_square_sums, pairs = self._gradients_of_batch(features, counts, seed)
         gradients, row_square_sums = context.all_reduce(total, [gradients, row_square_sums])
         if hasattr(self.optimizer, "get_unscaled_gradients"):
             scale = tf.cast(self.optimizer.loss_scale, tf.float32)
             gradients = self.optimizer.get_unscaled_gradients(gradients)
             row_square_sums = {name: rows / scale**2 for name, rows in row_square_sums.items()}
+
+        # The same update on each device.
         row_sums = [row_square_sums.get(str(index)) for index in range(len(gradients))]
-        most = optimizers.MAX_GRADIENT_NORM
-        clipped, norm = optimizers.clip_by_global_norm(gradients, row_sums, most)
+        clipped, norm = optimizers.clip_by_global_norm(
+            gradients, row_sums, optimizers.MAX_GRADIENT_NORM
+        )
         pairs_to_apply = zip(clipped, self._variables, strict=True)
         self.optimizer.apply_gradients(pairs_to_apply, skip_gradients_aggregation=True)
+
         # Loss scaling leaves out a step whose norm is not finite. The devices' equal pairs are added up.
         pair = tf.where(tf.math.is_finite(norm), tf.stack([norm, 1.0]), tf.zeros([2]))
         return {**pairs, GRADIENT_NORM: pair / context.num_replicas_in_sync}
@@ -196,14 +210,14 @@ def _joined_over(size: int, function: Callable) -> dict[str, tf.Tensor]:
     """The tensors [B, ...] that the function returns for each index below `size`, joined along their first axis."""
     first = function(tf.constant(0))
     types = tf.nest.map_structure(tf.TensorSpec.from_tensor, first)
-    others = tf.map_fn(
+    of_later_indices = tf.map_fn(
         function, tf.range(1, size), parallel_iterations=1, fn_output_signature=types
     )
     joined = {}
     for name, value in first.items():
         # [size - 1, B, ...] -> [(size - 1) x B, ...]
         shape = tf.concat([[-1], tf.shape(value)[1:]], axis=0)
-        joined[name] = tf.concat([value, tf.reshape(others[name], shape)], axis=0)
+        joined[name] = tf.concat([value, tf.reshape(of_later_indices[name], shape)], axis=0)
     return joined
 
 
@@ -317,16 +331,22 @@ def in_example_order(steps: Sequence[Mapping[str, np.ndarray]], num_examples: in
 
     The index -1 pads a short batch. If the sizes of other axes differ between batches, rows are padded with NaN.
     """
-    arrays = {}
+    arrays: dict[str, np.ndarray] = {}
+    if not steps:
+        return arrays
     # In the order of the outputs: equal runs write equal files.
-    for name in filter(EXAMPLE_INDEX.__ne__, steps[0] if steps else ()):
-        shape = np.max([step[name].shape[1:] for step in steps], axis=0).astype(int)
+    names = [name for name in steps[0] if name != EXAMPLE_INDEX]
+    for name in names:
+        # [4, 9, 384] and [4, 5, 384] of 7 examples, the last of which pads -> [7, 9, 384]
         first = steps[0][name]
+        shape = np.max([step[name].shape[1:] for step in steps], axis=0).astype(int)
         is_ragged = any(step[name].shape[1:] != first.shape[1:] for step in steps)
-        arrays[name] = np.full((num_examples, *shape), np.nan if is_ragged else 0, first.dtype)
+        array = np.full((num_examples, *shape), np.nan if is_ragged else 0, first.dtype)
         for step in steps:
             is_example = step[EXAMPLE_INDEX] >= 0
-            values = step[name][is_example]
-            inside: tuple[Any, ...] = tuple(map(slice, values.shape[1:]))
-            arrays[name][(step[EXAMPLE_INDEX][is_example], *inside)] = values
+            rows = step[EXAMPLE_INDEX][is_example]
+            predictions = step[name][is_example]
+            inside: tuple[Any, ...] = tuple(map(slice, predictions.shape[1:]))
+            array[(rows, *inside)] = predictions
+        arrays[name] = array
     return arrays

@@ -85,8 +85,8 @@ class EnginesSettings(BenchSettings):
             if f"{engine}:{num_workers}" in names
         ]
         if len(runs) != len(names):
-            known = ", ".join(f"{engine}:{num_workers}" for engine, num_workers in RUNS)
-            self.refuse("engines", f"={self.engines}: expected some of {known}")
+            all_runs = ", ".join(f"{engine}:{num_workers}" for engine, num_workers in RUNS)
+            self.refuse("engines", f"={self.engines}: expected some of {all_runs}")
         return runs
 
 

@@ -21,8 +21,8 @@ def predictions_of(length: int) -> int:
 
 def run_module(module: str, **flags: Any) -> None:
     """Runs a program of the project; if it fails, the `UserError` quotes the last line that it printed."""
-    given = [f"--{name}={value}" for name, value in flags.items()]
-    command = [sys.executable, "-m", module, *given]
+    words = [f"--{name}={value}" for name, value in flags.items()]
+    command = [sys.executable, "-m", module, *words]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         lines = done.stderr.strip().splitlines()
@@ -47,15 +47,15 @@ def cut_text(settings: BenchSettings, megabytes: float) -> str:
     return str(path)
 
 
-def _documents_of(path: str, wanted: int) -> Iterator[bytes]:
-    """The lines of a file, repeated, up to the end of the document with which at least `wanted` bytes are reached."""
+def _documents_of(path: str, least_bytes: int) -> Iterator[bytes]:
+    """The lines of a file, repeated, up to the end of the document with which at least so many bytes are reached."""
     size = 0
     for _ in itertools.count():
         with open(path, "rb") as file:
             for line in file:
                 yield line
                 size += len(line)
-                if size >= wanted and not line.strip():
+                if size >= least_bytes and not line.strip():
                     return
         yield b"\n"  # separates the last document from the first of the next pass
 

@@ -148,7 +148,8 @@ def in_process(name: str, settings: BenchSettings, limit_seconds: float) -> Valu
     """
     logs = settings.work / "logs"
     logs.mkdir(parents=True, exist_ok=True)
-    answer, log = logs / f"{name}.json", logs / f"{name}.log"
+    answer = logs / f"{name}.json"
+    log = logs / f"{name}.log"
     answer.unlink(missing_ok=True)
     arguments = [name, json.dumps(settings.to_dict()), str(answer)]
     command = [sys.executable, "-m", "lab.benchmarks.registry", *arguments]
@@ -162,12 +163,13 @@ def in_process(name: str, settings: BenchSettings, limit_seconds: float) -> Valu
         options = {"env": kept | ENVIRONMENT, "stderr": subprocess.STDOUT}
         process = subprocess.Popen(command, stdout=file, start_new_session=True, **options)
         is_over = not _ended(process, limit_seconds)
-    elapsed, others = time.monotonic() - start, _seconds_of_others() - before
+    elapsed = time.monotonic() - start
+    seconds_of_others = _seconds_of_others() - before
     measured = json.loads(answer.read_text()) if answer.exists() else {}
     result = {
         "status": "done" if measured and not process.returncode else "failed",
         "process_seconds": elapsed,
-        "others": max(0.0, others / (elapsed * (os.cpu_count() or 1))),
+        "others": max(0.0, seconds_of_others / (elapsed * (os.cpu_count() or 1))),
         **measured,
     }
     if is_over:

@@ -23,9 +23,9 @@ MEASUREMENTS: tuple[Measurement, ...] = (
 
 def main(name: str, settings: str, result_file: str) -> None:
     """Calls the function of a measurement, and writes its values and the peak memory of this process."""
-    found = next(each for each in MEASUREMENTS if each.name == name)
+    measurement = next(entry for entry in MEASUREMENTS if entry.name == name)
     try:
-        values = found.function(measure.BenchSettings(**json.loads(settings)))
+        values = measurement.function(measure.BenchSettings(**json.loads(settings)))
     except UserError as error:  # the report quotes this line as the reason
         sys.exit(str(error))
     result = {"values": values, "peak_bytes": measure.peak_bytes()}

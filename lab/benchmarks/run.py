@@ -123,8 +123,8 @@ def machine() -> dict[str, Any]:
 def versions() -> dict[str, str]:
     """The versions of the measured packages that are installed."""
     packages = importlib.metadata.distributions()
-    found = {package.name.replace("_", "-"): package.version for package in packages}
-    return {name: found[name] for name in _PACKAGES if name in found}
+    installed = {package.name.replace("_", "-"): package.version for package in packages}
+    return {name: installed[name] for name in _PACKAGES if name in installed}
 
 
 if __name__ == "__main__":

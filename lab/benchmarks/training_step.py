@@ -38,7 +38,9 @@ def random_features(step: Step, vocab_size: int, num_examples: int) -> dict[str,
     """Random pretraining features without padding, int32 and float32 [examples, values]."""
     random = np.random.default_rng(1)
     predictions = predictions_of(step.length)
-    shape, slots = (num_examples, step.length), (num_examples, predictions)
+    # 64 examples of 512 tokens, of which 77 are predicted: [64, 512] and [64, 77].
+    shape = (num_examples, step.length)
+    slots = (num_examples, predictions)
     order = random.random(shape).argsort(axis=1)
     features = {
         "input_ids": random.integers(5, vocab_size, shape),

@@ -96,9 +96,11 @@ class ExperimentSettings(ResultSettings):
 
     def __post_init__(self):
         super().__post_init__()
-        for flag, known in (("measures", declarations.MEASURES), ("tasks", declarations.TASKS)):
-            if unknown := [name for name in _names(getattr(self, flag)) if name not in known]:
-                self.refuse(flag, f"must be among {', '.join(known)}; got {unknown[0]!r}")
+        choices_of_flags = {"measures": declarations.MEASURES, "tasks": declarations.TASKS}
+        for flag, choices in choices_of_flags.items():
+            unknown = [name for name in _names(getattr(self, flag)) if name not in choices]
+            if unknown:
+                self.refuse(flag, f"must be among {', '.join(choices)}; got {unknown[0]!r}")
         seeds = _names(self.seeds)
         if not all(seed.isdecimal() and int(seed[:11]) <= LARGEST_INT32 for seed in seeds):
             self.refuse("seeds", f"must be numbers separated by commas, got {self.seeds!r}")
@@ -168,7 +170,8 @@ def run_experiments(settings: ExperimentSettings) -> None:
 
     scale = declarations.read_scale(settings.scale)
     work = [(experiment, settings.chosen_rows(experiment)) for experiment in settings.chosen()]
-    measures, tasks = tuple(_names(settings.measures)), tuple(_names(settings.tasks))
+    measures = tuple(_names(settings.measures))
+    tasks = tuple(_names(settings.tasks))
     workspace = Workspace(scale, settings.data_dir, settings.work_dir)
     command = shlex.join(["python", "-m", "lab.experiments", "run", *sys.argv[1:]])
     engine = Engine(workspace, settings.results_dir, measures, tasks, command)

@@ -81,10 +81,13 @@ SIZES = ("embedding_size", "hidden_size", "num_hidden_layers", "num_hidden_group
 SizeName = Literal[*SIZES, "num_attention_heads"]
 # A size of the paper as a key of TOML, numbers with bounds, and settings by name, which `_check_settings` checks.
 Size = Annotated[str, msgspec.Meta(pattern="^[0-9]+$")]
-FromZero, FromOne = (Annotated[int, msgspec.Meta(ge=least)] for least in (0, 1))
+FromZero = Annotated[int, msgspec.Meta(ge=0)]
+FromOne = Annotated[int, msgspec.Meta(ge=1)]
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 Values = dict[str, Any]
-Measure, Task, ColumnName = Literal[*MEASURES], Literal[*TASKS], Literal[*COLUMNS]
+Measure = Literal[*MEASURES]
+Task = Literal[*TASKS]
+ColumnName = Literal[*COLUMNS]
 
 
 class _Declared(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -130,8 +133,8 @@ class Claim(_Declared):
 
     def given(self) -> list[tuple[str, str | float]]:
         """Those of `lower`, `near` and `at_most` that are set."""
-        fields = ("lower", "near", "at_most")
-        return [(name, value) for name in fields if (value := getattr(self, name)) != ""]
+        values = {name: getattr(self, name) for name in ("lower", "near", "at_most")}
+        return [(name, value) for name, value in values.items() if value != ""]
 
 
 class Experiment(_Declared):
@@ -221,13 +224,14 @@ class Scale(_Declared):
         for field, translation in self.sizes.items():
             if field not in sizes or not translation:
                 continue
-            if (size := str(sizes[field])) not in translation:
+            size = str(sizes[field])
+            if size not in translation:
                 where = f"scale {self.name}: [sizes.{field}]"
                 raise UserError(f"{where} has no entry for {size}, which row {row.name!r} needs")
             sizes[field] = translation[size]
         sizes["intermediate_size"] = round(ratio * sizes["hidden_size"])
-        own = {name: value for name, value in self.model.items() if name not in row.model}
-        return AlbertConfig(**{**sizes, **own})
+        of_scale = {name: value for name, value in self.model.items() if name not in row.model}
+        return AlbertConfig(**{**sizes, **of_scale})
 
 
 # At this scale, a row is the paper's model.
@@ -258,8 +262,8 @@ def _read(kind: str, name: str, folder: str) -> tuple[dict[str, Any], str]:
     """The content of a TOML file, and its path; `name` is the path, or a name in the folder."""
     path = name if name.endswith(".toml") else os.path.join(folder, f"{name}.toml")
     if path != name and name not in names_of(folder):
-        known = ", ".join(names_of(folder))
-        raise UserError(f"{name}: no such {kind}; known are {known}, or give a .toml file")
+        names = ", ".join(names_of(folder))
+        raise UserError(f"{name}: no such {kind}; known are {names}, or give a .toml file")
     try:
         with open(path, "rb") as file:
             values = tomllib.load(file)
@@ -270,29 +274,36 @@ def _read(kind: str, name: str, folder: str) -> tuple[dict[str, Any], str]:
     return {**values, "name": os.path.basename(path).removesuffix(".toml")}, path
 
 
-def _check_known(names: Iterable[str], known: Collection[str], where: str) -> None:
+def _check_known(names: Iterable[str], known_names: Collection[str], where: str) -> None:
     for name in names:
-        if name not in known:
-            raise UserError(f"{where} must be one of {', '.join(known) or 'none'}; got {name!r}")
+        if name not in known_names:
+            expected = ", ".join(known_names) or "none"
+            raise UserError(f"{where} must be one of {expected}; got {name!r}")
 
 
 def _check_settings(
     values: Mapping[str, Any], classes: Sequence[type[Settings]], where: str
 ) -> None:
     """Checks the names and values of settings of these classes, each separately."""
-    fields = itertools.chain(*map(dataclasses.fields, classes))
-    known = {field.name: field for field in fields if field.name not in _FILLED_IN}
-    _check_known(values, known, f"{where}: a setting")
-    # A class with only these fields checks each of them, but not whether they fit other settings.
-    given = [
+    all_fields = itertools.chain(*map(dataclasses.fields, classes))
+    fields = {field.name: field for field in all_fields if field.name not in _FILLED_IN}
+    _check_known(values, fields, f"{where}: a setting")
+
+    # A class with only the given fields checks each of them, but not whether they fit other settings.
+    given_fields = [
         (name, field.type, dataclasses.field(default=field.default, metadata=field.metadata))
-        for name, field in known.items()
+        for name, field in fields.items()
         if name in values
     ]
-    namespace = {"name_prefix": f"{where}: "}
-    dataclasses.make_dataclass(
-        "Given", given, bases=(Settings,), namespace=namespace, frozen=True, kw_only=True
-    )(**values)
+    class_of_given = dataclasses.make_dataclass(
+        "Given",
+        given_fields,
+        bases=(Settings,),
+        namespace={"name_prefix": f"{where}: "},
+        frozen=True,
+        kw_only=True,
+    )
+    class_of_given(**values)
 
 
 def read_experiment(name: str) -> Experiment:
@@ -335,9 +346,11 @@ def _check_experiment(experiment: Experiment) -> None:
             PAPER_SIZES.model_config(row)
     for claim in experiment.claims:
         where = f"claim {claim.text!r}"
-        if len(given := claim.given()) != 1:
-            raise UserError(f"{where}: expected one of lower, near, at_most, got {len(given)}")
-        compared = [value for _, value in given if isinstance(value, str) and value != CHANCE]
+        references = claim.given()
+        if len(references) != 1:
+            reason = f"expected one of lower, near, at_most, got {len(references)}"
+            raise UserError(f"{where}: {reason}")
+        compared = [value for _, value in references if isinstance(value, str) and value != CHANCE]
         _check_known([claim.higher, *compared], names, f"{where}: a row")
 
 
@@ -355,31 +368,32 @@ def read_scale(name: str) -> Scale:
 def _completed(values: dict[str, Any]) -> dict[str, Any]:
     """The content of a scale that is based on another one, with the entries of that one that it does not replace."""
     base = str(values.pop("based_on"))
-    given, _ = _read("scale", base, SCALES)
-    if "based_on" in given:
+    values_of_base, _ = _read("scale", base, SCALES)
+    if "based_on" in values_of_base:
         raise UserError(f"based_on must name a scale that has no based_on, got {base!r}")
-    for name, value in given.items():
+    for name, value in values_of_base.items():
         if isinstance(value, dict) and isinstance(values.get(name, {}), dict):
             values[name] = {**value, **values.get(name, {})}
-    return {**given, **values}
+    return {**values_of_base, **values}
 
 
 def _check_scale(scale: Scale) -> None:
     _check_known(["standard"], scale.texts, "the text of rows that name none, in [texts],")
     required = ("num_train_steps", "num_warmup_steps")
-    if missing := [name for name in required if name not in scale.training]:
+    missing = [name for name in required if name not in scale.training]
+    if missing:
         raise UserError(f"[training] must have {missing[0]}")
-    tables = {
-        "[speed]": (scale.speed, PRETRAINING),
-        "[training]": (scale.training, PRETRAINING),
-        "[model]": (scale.model, (AlbertConfig,)),
-        "[data]": (scale.data, (PretrainingDataSettings,)),
-        "[vocabulary]": (scale.vocabulary, (TrainSettings,)),
-        **{f"[experiments.{n}]": (each, PRETRAINING) for n, each in scale.experiments.items()},
-        **{f"[tasks.{n}]": (each, fine_tuning_classes(n)) for n, each in scale.tasks.items()},
-    }
-    for place, (values, classes) in tables.items():
-        _check_settings(values, classes, place)
+
+    _check_settings(scale.speed, PRETRAINING, "[speed]")
+    _check_settings(scale.training, PRETRAINING, "[training]")
+    _check_settings(scale.model, (AlbertConfig,), "[model]")
+    _check_settings(scale.data, (PretrainingDataSettings,), "[data]")
+    _check_settings(scale.vocabulary, (TrainSettings,), "[vocabulary]")
+    for name, values in scale.experiments.items():
+        _check_settings(values, PRETRAINING, f"[experiments.{name}]")
+    for name, values in scale.tasks.items():
+        _check_settings(values, fine_tuning_classes(name), f"[tasks.{name}]")
+
     steps = scale.speed.get("num_train_steps", 0)
     default = RunConfig.log_every_steps
     interval = {"log_every_steps": default, **scale.training, **scale.speed}["log_every_steps"]

@@ -121,27 +121,31 @@ class Engine:
             started = time.monotonic()
             measured = measure()
             minutes = (time.monotonic() - started) / 60
-            minutes = measured["minutes"] if name == "pretraining" else minutes
+            if name == "pretraining":  # which may have been interrupted
+                minutes = measured["minutes"]
             result.add(name, measured, round(minutes, 2))
         print(f"{title}: finished, {result.path}", flush=True)
 
     def _wanted(self, experiment: Experiment, trained: Trained) -> dict:
         """The measuring functions by name, in order; includes "pretraining" if any of them needs a trained model."""
-        known = {
+        measures = {
             "parameters": lambda: parameters(trained.row, trained.model_config),
             "speed": lambda: self._speed(trained),
             "pretraining": trained.train,
             "intrinsic": lambda: self._intrinsic(trained),
             "layer_changes": lambda: self._layer_changes(trained),
         }
-        wanted = set(experiment.measures_of(trained.row)) & set(self.measures or MEASURES)
-        if wanted - set(UNTRAINED):
-            wanted.add("pretraining")
-        functions = {name: known[name] for name in known if name in wanted}
+        names = set(experiment.measures_of(trained.row)) & set(self.measures or MEASURES)
+        if names - set(UNTRAINED):
+            names.add("pretraining")
+        functions = {name: measures[name] for name in measures if name in names}
+        if "tasks" not in names:
+            return functions
+
         # Tasks that initialize others come first.
         tasks = sorted(experiment.tasks, key=lambda task: task in experiment.initial_tasks)
         chosen = set(self.tasks or tasks) & set(self.workspace.scale.tasks)
-        for task in tasks if "tasks" in wanted else ():
+        for task in tasks:
             if task in chosen:
                 functions[f"task {task}"] = functools.partial(training.fine_tune, trained, task)
         return functions
@@ -219,10 +223,12 @@ def declared_of(trained: Trained) -> dict[str, Any]:
 def _difference(before: Mapping, now: Mapping, path: str = "") -> str:
     """The first setting that differs, as a message; "" if all are equal."""
     for name in {**before, **now}:
-        old, new = before.get(name), now.get(name)
+        old = before.get(name)
+        new = now.get(name)
         if isinstance(old, Mapping) and isinstance(new, Mapping):
-            if inner := _difference(old, new, f"{path}{name}."):
-                return inner
+            inner_difference = _difference(old, new, f"{path}{name}.")
+            if inner_difference:
+                return inner_difference
         elif old != new and not (isinstance(old, list | tuple) and list(old) == list(new)):
             return f"{path}{name}={old}, now it is {new}"
     return ""

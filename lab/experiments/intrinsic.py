@@ -42,9 +42,9 @@ def load(
     """Loads a checkpoint and checks that it fits a development set, the output of `development_set`."""
     weights = read_weights(path, num_hidden_layers)
     if weights.vocabulary:
-        known = Tokenizer.from_file(weights.vocabulary).sha256
+        sha256 = Tokenizer.from_file(weights.vocabulary).sha256
         record_set = find_pretraining_records(os.path.join(intrinsic_dir, "none"), "intrinsic_dir")
-        if record_set.metadata.get("spm_sha256", known) != known:
+        if record_set.metadata.get("spm_sha256", sha256) != sha256:
             raise UserError(f"--intrinsic_dir: has another vocabulary than {path}; make it again")
     model, report = build_model(weights)
     if not isinstance(model, AlbertForPreTraining):

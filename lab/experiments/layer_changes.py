@@ -36,6 +36,7 @@ def measure(model: AlbertForPreTraining, intrinsic_dir: str, max_examples: int) 
 
 def _changes(model, features) -> dict[str, tf.Tensor]:
     """For each example: sums over its tokens, and values at [CLS], [B, layers]."""
+    # [2, 8, 32] of the embeddings and of each of 3 layers -> between neighbours, [2, 8, 3]
     encoder = model.encoder
     hidden = encoder.embeddings(features["input_ids"], features["segment_ids"])
     if encoder.projection is not None:
@@ -44,6 +45,8 @@ def _changes(model, features) -> dict[str, tf.Tensor]:
     states = [tf.cast(hidden, tf.float32), *(tf.cast(output, tf.float32) for output in outputs)]
     pairs = [changes(before, after) for before, after in zip(states, states[1:], strict=False)]
     distances, angles = (tf.stack(values, axis=-1) for values in zip(*pairs, strict=True))
+
+    # [2, 8, 3] -> [2, 3], without padding
     is_real = tf.cast(features["input_mask"], tf.float32)
     return {
         "distance_sums": tf.einsum("BLK,BL->BK", distances, is_real),

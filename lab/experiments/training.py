@@ -71,9 +71,10 @@ class Trained:
 
     def _values(self) -> dict[str, Any]:
         """The run's settings from scale and row; for a budget in seconds, `num_train_steps` is 0."""
-        scale, row = self.workspace.scale, self.row
-        own = scale.experiments.get(self.experiment.name, {})
-        values = {**scale.training, **own, **row.training}
+        scale = self.workspace.scale
+        row = self.row
+        of_experiment = scale.experiments.get(self.experiment.name, {})
+        values = {**scale.training, **of_experiment, **row.training}
         factor = scale.steps_factors.get(f"{row.steps_factor:g}", row.steps_factor)
         if self.experiment.budget == "seconds":
             factor = 0
@@ -81,7 +82,8 @@ class Trained:
 
     def declared(self) -> dict[str, Any]:
         """All settings that change results, without the seed and the machine."""
-        scale, row = self.workspace.scale, self.row
+        scale = self.workspace.scale
+        row = self.row
         declared = {
             "model": self.model_config.to_dict(),
             "data": {**scale.data, **row.data},
@@ -266,10 +268,11 @@ def _start(trained: Trained, initial: str) -> str:
 
 def task_folder(trained: Trained, task: str) -> str:
     """The folder of a row's fine-tuning runs, named by a hash of all settings that change results."""
-    wanted = without_device_settings(settings_for(trained, task))
-    if initial := initial_task(trained, task):
-        wanted["initial task"] = os.path.basename(task_folder(trained, initial))
-    return os.path.join(trained.folder, "tasks", f"{task}-{key_of(wanted)}")
+    settings = without_device_settings(settings_for(trained, task))
+    initial = initial_task(trained, task)
+    if initial:
+        settings["initial task"] = os.path.basename(task_folder(trained, initial))
+    return os.path.join(trained.folder, "tasks", f"{task}-{key_of(settings)}")
 
 
 def best_run(trained: Trained, task: str) -> str:
@@ -288,16 +291,21 @@ def task_results(results: Mapping[str, Any]) -> dict[str, Any]:
 
 def settings_for(trained: Trained, task: str) -> dict[str, Any]:
     """The scale's settings for a task, with those of its preset and those inherited from pretraining."""
-    values = trained.workspace.scale.tasks[task]
-    table = preset_rows(values.get("preset"))
+    of_scale = trained.workspace.scale.tasks[task]
+    of_preset = preset_rows(of_scale.get("preset")).get(task, {})
     inherited = {name: trained.values[name] for name in INHERITED if name in trained.values}
-    own = {**trained.experiment.fine_tuning, **trained.row.fine_tuning}
-    return {**inherited, **table.get(task, {}), **values, **own}
+    return {
+        **inherited,
+        **of_preset,
+        **of_scale,
+        **trained.experiment.fine_tuning,
+        **trained.row.fine_tuning,
+    }
 
 
-def _run(trained: Trained, task: str, own: Mapping[str, Any]) -> dict:
-    """Runs the task's program with the scale's settings and those in `own`; returns the contents of results.json."""
-    values = {**settings_for(trained, task), "seed": trained.seed, **own}
+def _run(trained: Trained, task: str, paths: Mapping[str, Any]) -> dict:
+    """Runs the task's program with the scale's settings and the paths; returns the contents of results.json."""
+    values = {**settings_for(trained, task), "seed": trained.seed, **paths}
     run, optimizer, config = settings_of(values, fine_tuning_classes(task))
     task_class = registry.find(task).task
     results = repeated_runs.fine_tune(task_class, config, run, optimizer)

@@ -13,7 +13,10 @@ from typing import NamedTuple
 
 from scipy import stats
 
-AGREES, DISAGREES, TOO_SMALL, NOT_RUN = "agrees", "disagrees", "too small to judge", "not run"
+AGREES = "agrees"
+DISAGREES = "disagrees"
+TOO_SMALL = "too small to judge"
+NOT_RUN = "not run"
 TAIL = 0.975  # of a two-sided interval of 95 %
 MAX_SEEDS = 100  # more are not asked for
 
@@ -56,7 +59,8 @@ def margin(variances: Sequence[float], counts: Sequence[int], error: float = 0.0
 
 def _word(difference: float, half: float, least: float, greatest: float) -> str:
     """The verdict on an interval, where differences from `least` to `greatest` agree with the claim."""
-    low, high = difference - half, difference + half
+    low = difference - half
+    high = difference + half
     if least <= low and high <= greatest:
         return AGREES
     return DISAGREES if high < least or greatest < low else TOO_SMALL
@@ -91,29 +95,34 @@ def compare(
     error = reference.error if isinstance(reference, Level) else 0.0
     first, *others = map(statistics.fmean, samples)
     difference = first - sum(others)
-    *agreeing, allowed = {
+    # The differences that agree with the claim, and how the reason says so.
+    no_better = f", no better is at most {within:g}" if within > 0 else ""
+    least, greatest, allowed = {
         "lower": (0.0, math.inf, ""),
         "near": (-within, within, f", near is {within:g}"),
-        "at_most": (-math.inf, within, f", no better is at most {within:g}" if within > 0 else ""),
+        "at_most": (-math.inf, within, no_better),
     }[rule]
+
     counts = [len(sample) for sample in samples]
     variances = [statistics.variance(sample) for sample in samples if len(sample) > 1]
     if len(variances) < len(samples) or not any(variances):
         unknown = "one seed" if min(counts) == 1 else "spread unknown"
         reason = f"{difference:+.{digits}f}, {unknown}{allowed}"
         return Verdict(TOO_SMALL, reason, difference=difference)
+
     half = margin(variances, counts, error)
     number = " and ".join(map(str, counts)) + unit
     reason = f"{difference:+.{digits}f} ± {half:.{digits}f} (n = {number}){allowed}"
-    word = _word(difference, half, *agreeing)
+    word = _word(difference, half, least, greatest)
     if word != TOO_SMALL:
         return Verdict(word, reason, "", difference, half)
-    if error and _word(difference, stats.norm.ppf(TAIL) * error, *agreeing) == TOO_SMALL:
+    half_of_error = stats.norm.ppf(TAIL) * error
+    if error and _word(difference, half_of_error, least, greatest) == TOO_SMALL:
         return Verdict(word, reason, "more examples", difference, half)
 
     def is_decided(seeds: int) -> bool:
         half = margin(variances, [seeds] * len(samples), error)
-        return _word(difference, half, *agreeing) != TOO_SMALL
+        return _word(difference, half, least, greatest) != TOO_SMALL
 
     # A larger number of seeds decides whatever a smaller one does.
     seeds = bisect.bisect_left(range(MAX_SEEDS + 1), True, lo=min(counts) + 1, key=is_decided)

@@ -207,11 +207,11 @@ def made(name: str, seed: int, side: str, settings: BothSettings) -> dict[str, A
             raise
     if status:
         raise UserError(f"{name}, {side}: failed; see {log_file}")
-    found = files.read_json(str(folder / "results.json"))
+    results = files.read_json(str(folder / "results.json"))
     scale = 1 if TASKS[name].in_percent and side == "here" else 100
     scores = {}
     for key in TASKS[name].metrics:
-        value = found["eval"][key]
+        value = results["eval"][key]
         scores[key] = None if value is None else round(scale * value, 3)  # None: undefined
     lines = (folder / "metrics.jsonl").read_text().splitlines()
     logged = [line for line in map(json.loads, lines) if line.get("split", "train") == "train"]
@@ -219,7 +219,7 @@ def made(name: str, seed: int, side: str, settings: BothSettings) -> dict[str, A
     return {
         **place,
         "scores": scores,
-        "steps": found["step"],
+        "steps": results["step"],
         "losses": [round(line["loss"], 4) for line in logged][:20],  # means of 10 steps
         **({"processor_seconds": seconds} if is_whole else {}),
         "commit": machine.commit(str(_ROOT), short=True),
@@ -232,11 +232,11 @@ def main(settings: BothSettings) -> None:
     content = files.read_json(str(path)) if path.exists() else {"runs": []}
     content["processor"] = machine.processor_name()
     names = ("model", "task", "seed", "side", "learning_rate", "epochs", "mixed_precision")
-    known = [{key: run[key] for key in names if key in run} for run in content["runs"]]
+    finished = [{key: run[key] for key in names if key in run} for run in content["runs"]]
     for seed in map(int, settings.seeds.split(",")):
         for name in settings.tasks.split(","):
             for side in settings.sides.split(","):
-                if place_of(name, seed, side, settings) in known:
+                if place_of(name, seed, side, settings) in finished:
                     continue
                 run = made(name, seed, side, settings)
                 print(json.dumps(run), flush=True)

@@ -147,27 +147,29 @@ def batches(examples, seed, steps):
 
 def entities(tags, names):
     """The entities of a sentence in BIO tags: (type, first, end)."""
-    found = set()
-    begin = None
-    for k, name in enumerate([*(names[tag] for tag in tags), "O"]):
+    complete = set()
+    begun = None  # the type and the first word of an entity that has not ended
+    for place, name in enumerate([*(names[tag] for tag in tags), "O"]):
         kind = name[2:]
-        if begin and not (name.startswith("I-") and kind == begin[0]):
-            found.add((*begin, k))
-            begin = None
-        if name != "O" and not begin:
-            begin = (kind, k)
-    return found
+        if begun and not (name.startswith("I-") and kind == begun[0]):
+            complete.add((*begun, place))
+            begun = None
+        if name != "O" and not begun:
+            begun = (kind, place)
+    return complete
 
 
 def scores(logits, examples, names, metric_names):
     """The metrics of the development set."""
     truths = [example["labels"] for example in examples]
     if "f1" in metric_names and "accuracy" not in metric_names:
-        right = guessed = true = 0
+        right = 0
+        guessed = 0
+        true = 0
         for row, tags in zip(logits, truths, strict=True):
-            known = [k for k, tag in enumerate(tags) if tag != IGNORED]
-            answers = entities(row[known].argmax(-1).tolist(), names)
-            expected = entities([tags[k] for k in known], names)
+            places = [place for place, tag in enumerate(tags) if tag != IGNORED]
+            answers = entities(row[places].argmax(-1).tolist(), names)
+            expected = entities([tags[place] for place in places], names)
             right += len(answers & expected)
             guessed += len(answers)
             true += len(expected)
@@ -181,12 +183,12 @@ def scores(logits, examples, names, metric_names):
         pairs = {"pearson": stats.pearsonr, "spearman": stats.spearmanr}
         return {name: float(pair(guesses, truths)[0]) for name, pair in pairs.items()}
     guesses = rows.argmax(-1)
-    found = {"accuracy": metrics.accuracy_score(truths, guesses)}
+    results = {"accuracy": metrics.accuracy_score(truths, guesses)}
     if "f1" in metric_names:
-        found["f1"] = metrics.f1_score(truths, guesses)
+        results["f1"] = metrics.f1_score(truths, guesses)
     if "matthews" in metric_names:
-        found["matthews"] = metrics.matthews_corrcoef(truths, guesses)
-    return {name: float(value) for name, value in found.items()}
+        results["matthews"] = metrics.matthews_corrcoef(truths, guesses)
+    return {name: float(value) for name, value in results.items()}
 
 
 def trained(model, collate, examples, settings, steps):
@@ -217,7 +219,7 @@ def evaluated(model, collate, examples):
     """The logits of each example."""
     model.eval()
     order = sorted(range(len(examples)), key=lambda index: len(examples[index]["input_ids"]))
-    found = {}
+    logits_of_examples = {}
     for start in range(0, len(order), 64):
         rows = order[start : start + 64]
         outputs = model(**collate([examples[index] for index in rows]).to(DEVICE))
@@ -225,8 +227,8 @@ def evaluated(model, collate, examples):
             logits = outputs.logits
         else:
             logits = torch.stack([outputs.start_logits, outputs.end_logits], dim=1)
-        found.update(zip(rows, logits.cpu().numpy(), strict=True))
-    return [found[index] for index in range(len(examples))]
+        logits_of_examples.update(zip(rows, logits.cpu().numpy(), strict=True))
+    return [logits_of_examples[index] for index in range(len(examples))]
 
 
 def prepared(settings, tokenizer):
@@ -234,13 +236,16 @@ def prepared(settings, tokenizer):
     data = pathlib.Path(settings["data"])
     names = list(settings["labels"])
     if settings["dev"] == "dev.json":
-        questions = [read_questions(data / name) for name in ("train.json", "dev.json")]
-        sizes = settings["flags"]["max_seq_length"], settings["flags"]["doc_stride"]
-        own = [windows(tokenizer, part, *sizes) for part in questions]
-        train, dev = ([features for features, *_ in part] for part in own)
+        length = settings["flags"]["max_seq_length"]
+        stride = settings["flags"]["doc_stride"]
+        dev_questions = read_questions(data / "dev.json")
+        train_windows = windows(tokenizer, read_questions(data / "train.json"), length, stride)
+        dev_windows = windows(tokenizer, dev_questions, length, stride)
+        train = [features for features, *_ in train_windows]
+        dev = [features for features, *_ in dev_windows]
         kind = transformers.AutoModelForQuestionAnswering
         collate = transformers.DataCollatorWithPadding
-        score = functools.partial(answer_scores, examples=own[1], questions=questions[1])
+        score = functools.partial(answer_scores, examples=dev_windows, questions=dev_questions)
         return train, dev, kind, collate, {}, score
     if settings["columns"]:
         sets = [read_texts(data / name, settings) for name in ("train.tsv", settings["dev"])]
@@ -271,12 +276,12 @@ def main(path):
     collate = collate(tokenizer)
     steps = max(1, round(settings["epochs"] * len(train) / BATCH))
     losses = trained(model, collate, train, settings, steps)
-    found = {"eval": score(evaluated(model, collate, dev)), "step": steps}
+    results = {"eval": score(evaluated(model, collate, dev)), "step": steps}
     folder = pathlib.Path(settings["output_dir"])
     means = [float(np.mean(losses[k : k + 10])) for k in range(0, len(losses), 10)]
     lines = [json.dumps({"loss": loss}) + "\n" for loss in means]
     (folder / "metrics.jsonl").write_text("".join(lines))
-    (folder / "results.json").write_text(json.dumps(found))
+    (folder / "results.json").write_text(json.dumps(results))
 
 
 if __name__ == "__main__":

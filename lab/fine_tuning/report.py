@@ -19,7 +19,7 @@ TEACHER = "minilm"
 FOLDED = "albert-minilm-l6"
 FOLDED_LONG = "albert-minilm-l6-long"
 _NAMES = {"SST-2-2400": "SST-2, 2,400 examples", "QNLI": "QNLI, part", "MNLI": "MNLI, part"}
-_TRAINED = "here", "torch"
+_TRAINED = ("here", "torch")
 Runs = list[dict[str, Any]]
 
 
@@ -64,16 +64,17 @@ def pairs(runs: Runs) -> list[tuple[str, float, Runs, Runs]]:
     the rate is the same; where no run has it, those with an equal flag are compared.
     """
     equal = _of(runs, model=TEACHER, mixed_precision=None)
-    found = []
+    rows = []
     for name, task in TASKS.items():
-        own = [run for run in _of(equal, task=name) if run.get("epochs") in (None, task.epochs)]
-        here, others = _of(own, side="here"), _of(own, side="torch")
-        for rate in sorted({run["learning_rate"] for run in others}):
-            there = _of(others, learning_rate=rate)
+        of_task = [run for run in _of(equal, task=name) if run.get("epochs") in (None, task.epochs)]
+        here = _of(of_task, side="here")
+        in_torch = _of(of_task, side="torch")
+        for rate in sorted({run["learning_rate"] for run in in_torch}):
             same = [run for run in here if abs(0.9 * run["learning_rate"] / rate - 1) < 0.01]
-            if compared := same or _of(here, learning_rate=rate):
-                found.append((name, rate, compared, there))
-    return found
+            compared = same or _of(here, learning_rate=rate)
+            if compared:
+                rows.append((name, rate, compared, _of(in_torch, learning_rate=rate)))
+    return rows
 
 
 def difference(here: Runs, there: Runs, metric: str) -> str:
@@ -167,8 +168,10 @@ def of_best_rate(runs: Runs) -> Runs:
     groups: dict[float, Runs] = {}
     for run in runs:
         groups.setdefault(run["learning_rate"], []).append(run)
-    metric = TASKS[runs[0]["task"]].metrics[0] if runs else ""
-    return max(groups.values(), key=lambda g: statistics.median(scores_of(g, metric)), default=[])
+    if not runs:
+        return []
+    metric = TASKS[runs[0]["task"]].metrics[0]
+    return max(groups.values(), key=lambda group: statistics.median(scores_of(group, metric)))
 
 
 def draw(runs: Runs) -> None:

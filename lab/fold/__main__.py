@@ -24,7 +24,8 @@ from albert_tf.core import files, flags
 from albert_tf.core.settings import Settings, setting
 from lab import machine, real_weights
 
-EMBEDDING_SIZES, STRATEGIES = (64, 128, 256, 384), ("all", "attention", "ffn", "none")
+EMBEDDING_SIZES = (64, 128, 256, 384)
+STRATEGIES = ("all", "attention", "ffn", "none")
 GROUPS = (2, 3, 6)
 DECIDING = (
     "128-all",
@@ -79,15 +80,18 @@ def folded(weights: Any, name: str) -> Any:
     """The initial values of a size."""
     from albert_tf.formats import folding
 
-    embedding_size, strategy, *rest = name.split("-")
+    # "128-all", "128-all-3" or "128-all-1-mean"
+    embedding_size, strategy, *others = name.split("-")
     config = weights.config.replace(
         embedding_size=int(embedding_size),
         share_parameters=strategy,
-        num_hidden_groups=int(rest[0]) if rest else 1,
+        num_hidden_groups=int(others[0]) if others else 1,
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
     )
-    return folding.fold(weights, config, layers_from=rest[1] if rest[1:] else "middle")[0]
+    layers_from = others[1] if len(others) > 1 else "middle"
+    folded_weights, _ = folding.fold(weights, config, layers_from=layers_from)
+    return folded_weights
 
 
 def packed(
@@ -110,7 +114,10 @@ def packed(
         if room - len(text) >= _SHORTEST:
             open_rows[room - len(text)].append(row)
 
-    ids, numbers, segments = (np.zeros([len(rows), length], np.int32) for _ in range(3))
+    # Texts of 5, 3 and 4 tokens in rows of 8 -> the numbers [1 1 1 1 1 2 2 2] and [1 1 1 1 0 0 0 0].
+    ids = np.zeros([len(rows), length], np.int32)
+    numbers = np.zeros([len(rows), length], np.int32)
+    segments = np.zeros([len(rows), length], np.int32)
     for row, members in enumerate(rows):
         start = 0
         for number_in_row, member in enumerate(members, start=1):
@@ -143,10 +150,10 @@ class Tasks:
 
         (texts, labels), (dev_texts, dev_labels) = self._sst2
         classifier = LogisticRegression(max_iter=1000, C=10).fit(embed(texts), labels)
-        found = {"sst2": 100 * classifier.score(embed(dev_texts), dev_labels)}
+        scores = {"sst2": 100 * classifier.score(embed(dev_texts), dev_labels)}
         for name, score in real_weights.scores(embed, self._stsb).items():
-            found[f"stsb_{name}"] = round(100 * score, 3)
-        return found
+            scores[f"stsb_{name}"] = round(100 * score, 3)
+        return scores
 
 
 class Program:
@@ -172,21 +179,24 @@ class Program:
 
     def _tokens(self, texts: Sequence[str], length: int = _LENGTH) -> list[np.ndarray]:
         """[CLS] text [SEP], with at most `length` tokens."""
-        start, end = [self._tokenizer.cls_id], [self._tokenizer.sep_id]
+        cls = [self._tokenizer.cls_id]
+        sep = [self._tokenizer.sep_id]
         ids_of_texts = self._tokenizer.encode_batch(list(texts))
-        return [np.concatenate([start, ids[: length - 2], end]) for ids in ids_of_texts]
+        return [np.concatenate([cls, ids[: length - 2], sep]) for ids in ids_of_texts]
 
     def _pairs(self, lines: Sequence[str]) -> tuple[list[np.ndarray], list[int]]:
         """[CLS] first [SEP] second [SEP], of lines with a tab, and the number of tokens before the second text."""
-        start, end = [self._tokenizer.cls_id], [self._tokenizer.sep_id]
+        cls = [self._tokenizer.cls_id]
+        sep = [self._tokenizer.sep_id]
         firsts, seconds = zip(*(line.split("\t") for line in lines), strict=True)
+        ids_of_firsts = self._tokenizer.encode_batch(list(firsts))
+        ids_of_seconds = self._tokenizer.encode_batch(list(seconds))
         pairs = []
         first_segments = []
-        ids_of_texts = map(self._tokenizer.encode_batch, (list(firsts), list(seconds)))
-        for first, second in zip(*ids_of_texts, strict=True):
+        for first, second in zip(ids_of_firsts, ids_of_seconds, strict=True):
             first = first[: _PAIR_TOKENS // 6]
             second = second[: _PAIR_TOKENS - 3 - len(first)]
-            pairs.append(np.concatenate([start, first, end, second, end]))
+            pairs.append(np.concatenate([cls, first, sep, second, sep]))
             first_segments.append(len(first) + 2)
         return pairs, first_segments
 
@@ -211,8 +221,8 @@ class Program:
 
     def scores(self, encoder: Any = None) -> dict[str, float]:
         """Those of a student, or of the teacher."""
-        one = encoder or self._teacher
-        return self._tasks.scores(lambda texts: one.embed(self._tokens(texts)))
+        embedder = encoder or self._teacher
+        return self._tasks.scores(lambda texts: embedder.embed(self._tokens(texts)))
 
     def trained(self, size: str, seed: int) -> dict[str, Any]:
         """What is recorded of a size, which is trained and, if --output_dir is given, written."""
@@ -237,13 +247,13 @@ class Program:
         run = in_torch.Distillation(student, self._teacher, self._text, **weights).run(training)
         if settings.output_dir:
             self._write(initial, student)
-        found = in_torch.Distillation(student, self._teacher, self._held_out).evaluate()
+        errors = in_torch.Distillation(student, self._teacher, self._held_out).evaluate()
         return {
             "size": size,
             "seed": seed,
             "parameters": sum(array.size for array in initial.arrays.values()),
-            "error": found[f"error_{student.config.num_hidden_layers}"],
-            **found,
+            "error": errors[f"error_{student.config.num_hidden_layers}"],
+            **errors,
             **self.scores(student),
             **run,
             **weights,

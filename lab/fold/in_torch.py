@@ -30,6 +30,7 @@ _KERNELS = re.compile("/group_.*kernel$")  # of the blocks
 _TABLES = "bert/embeddings/"
 _PROJECTION = "bert/encoder/embedding_hidden_mapping_in/"
 _STEPS_BETWEEN_CHECKS = 50  # of the time
+_STEPS_BEFORE_CAPTURE = 3  # of a CUDA graph
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,10 +62,12 @@ class Rows:
     @property
     def places(self) -> torch.Tensor:
         """The position of each token in its text."""
-        at = torch.arange(self.texts.shape[1], device=self.texts.device).expand_as(self.texts)
+        # Texts [1 1 1 2 2 0] -> where one begins, [0 0 0 3 3 5] -> [0 1 2 0 1 0]
+        columns = torch.arange(self.texts.shape[1], device=self.texts.device).expand_as(self.texts)
         begins = torch.ones_like(self.texts, dtype=torch.bool)
         begins[:, 1:] = self.texts[:, 1:] != self.texts[:, :-1]
-        return (at - torch.where(begins, at, 0).cummax(dim=1).values) * (self.texts > 0)
+        firsts = torch.where(begins, columns, 0).cummax(dim=1).values
+        return (columns - firsts) * (self.texts > 0)
 
 
 class Encoder:
@@ -83,15 +86,16 @@ class Encoder:
         }
 
     def _norm(self, x: torch.Tensor, name: str) -> torch.Tensor:
-        gamma, beta = (self.parameters[f"{name}/{part}"] for part in ("gamma", "beta"))
+        gamma = self.parameters[f"{name}/gamma"]
+        beta = self.parameters[f"{name}/beta"]
         return functional.layer_norm(x, gamma.shape, gamma, beta, self.config.layer_norm_eps)
 
     def _layer(self, *names: str) -> tuple[torch.Tensor, torch.Tensor]:
         """The kernels and biases of dense layers with one input, side by side, as `linear` takes them."""
-        kernel, bias = (
-            torch.cat([self.parameters[f"{name}/{part}"] for name in names], dim=-1).to(self.dtype)
-            for part in ("kernel", "bias")
-        )
+        kernels = [self.parameters[f"{name}/kernel"] for name in names]
+        biases = [self.parameters[f"{name}/bias"] for name in names]
+        kernel = torch.cat(kernels, dim=-1).to(self.dtype)
+        bias = torch.cat(biases, dim=-1).to(self.dtype)
         return kernel.t(), bias
 
     def hidden_states(self, rows: Rows) -> list[torch.Tensor]:
@@ -100,54 +104,78 @@ class Encoder:
 
     def outputs(self, rows: Rows) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
         """Hidden states, and the queries, keys and values of the last layer, [R, N, L, H]."""
-        config, texts, get = self.config, rows.texts, self.parameters.__getitem__
-        words, positions, types = (
-            get(f"{_TABLES}{name}_embeddings") for name in ("word", "position", "token_type")
-        )
-        x = functional.embedding(rows.ids, words) + functional.embedding(rows.segments, types)
-        x = self._norm(x + functional.embedding(rows.places, positions), _TABLES + "LayerNorm")
-        if _PROJECTION + "kernel" in self.parameters:
-            x = x @ get(_PROJECTION + "kernel") + get(_PROJECTION + "bias")
-        same = texts[:, None, :, None] == texts[:, None, None, :]
-        mask = torch.zeros(same.shape, dtype=self.dtype, device=x.device)
-        mask = mask.masked_fill_(~same, -torch.inf).expand(-1, config.num_attention_heads, -1, -1)
-        states = [x]
+        config = self.config
+        num_heads = config.num_attention_heads
+        hidden = self._embedded(rows)
+
+        # Of 32 rows with 128 tokens and 12 heads: [32, 1, 128, 128] -> [32, 12, 128, 128]
+        is_same_text = rows.texts[:, None, :, None] == rows.texts[:, None, None, :]
+        mask = torch.zeros(is_same_text.shape, dtype=self.dtype, device=hidden.device)
+        mask = mask.masked_fill_(~is_same_text, -torch.inf).expand(-1, num_heads, -1, -1)
+
+        states = [hidden]
         heads = []
         layers = {}
         for number in range(config.num_hidden_layers):
-            groups = config.attention_group_of_layer(number), config.ffn_group_of_layer(number)
-            one, two = (f"bert/encoder/transformer/group_{g}/inner_group_0/" for g in groups)
-            attention, ffn = one + "attention_1/", two + "ffn_1/intermediate/"
+            attention_block = _block(config.attention_group_of_layer(number))
+            ffn_block = _block(config.ffn_group_of_layer(number))
+            attention = attention_block + "attention_1/"
+            ffn = ffn_block + "ffn_1/intermediate/"
+            # Layers that share their parameters have one copy in the type of the products.
             if attention not in layers:
-                names = (f"{attention}self/{name}" for name in ("query", "key", "value"))
-                layers[attention] = self._layer(*names), self._layer(attention + "output/dense")
+                names = [f"{attention}self/{name}" for name in ("query", "key", "value")]
+                layers[attention] = (self._layer(*names), self._layer(attention + "output/dense"))
             if ffn not in layers:
-                layers[ffn] = self._layer(ffn + "dense"), self._layer(ffn + "output/dense")
-            heads = functional.linear(x.to(self.dtype), *layers[attention][0]).chunk(3, dim=-1)
+                layers[ffn] = (self._layer(ffn + "dense"), self._layer(ffn + "output/dense"))
+            (input_kernel, input_bias), (output_kernel, output_bias) = layers[attention]
+            (inner_kernel, inner_bias), (outer_kernel, outer_bias) = layers[ffn]
+
+            # [32, 128, 768] -> [32, 128, 2304] -> 3 x [32, 12, 128, 64]
+            joined = functional.linear(hidden.to(self.dtype), input_kernel, input_bias)
             heads = [
-                part.unflatten(-1, (config.num_attention_heads, -1)).transpose(1, 2)
-                for part in heads
+                part.unflatten(-1, (num_heads, -1)).transpose(1, 2)
+                for part in joined.chunk(3, dim=-1)
             ]
+            # [32, 12, 128, 64] -> [32, 128, 768]
             context = functional.scaled_dot_product_attention(*heads, attn_mask=mask)
-            context = functional.linear(context.transpose(1, 2).flatten(2), *layers[attention][1])
-            x = self._norm(x + context, one + "LayerNorm")
-            inner = functional.linear(x.to(self.dtype), *layers[ffn][0])
+            context = context.transpose(1, 2).flatten(2)
+            update = functional.linear(context, output_kernel, output_bias)
+            hidden = self._norm(hidden + update, attention_block + "LayerNorm")
+
+            # [32, 128, 768] -> [32, 128, 3072] -> [32, 128, 768]
+            inner = functional.linear(hidden.to(self.dtype), inner_kernel, inner_bias)
             inner = functional.gelu(inner, approximate=self._approximation)
-            x = self._norm(x + functional.linear(inner, *layers[ffn][1]), two + "LayerNorm_1")
-            states.append(x)
+            update = functional.linear(inner, outer_kernel, outer_bias)
+            hidden = self._norm(hidden + update, ffn_block + "LayerNorm_1")
+            states.append(hidden)
         return states, heads
+
+    def _embedded(self, rows: Rows) -> torch.Tensor:
+        """The input of the first layer, [R, L, D] float32."""
+        parameters = self.parameters
+        words = functional.embedding(rows.ids, parameters[_TABLES + "word_embeddings"])
+        types = functional.embedding(rows.segments, parameters[_TABLES + "token_type_embeddings"])
+        places = functional.embedding(rows.places, parameters[_TABLES + "position_embeddings"])
+        embedded = self._norm(words + types + places, _TABLES + "LayerNorm")
+        if _PROJECTION + "kernel" not in parameters:
+            return embedded
+        return embedded @ parameters[_PROJECTION + "kernel"] + parameters[_PROJECTION + "bias"]
 
     @torch.no_grad()
     def embed(self, texts: list[np.ndarray], rows: int = 1024) -> np.ndarray:
         """Mean vectors of length 1, [X, D], of texts as token ids."""
-        found = []
+        device = next(iter(self.parameters.values())).device
+        vectors = []
         for start in range(0, len(texts), rows):
+            # Texts of 9 and 5 tokens -> [2, 9]
             part = [torch.from_numpy(ids.astype(np.int64)) for ids in texts[start : start + rows]]
-            ids = torch.nn.utils.rnn.pad_sequence(part, batch_first=True)
-            ids = ids.to(next(iter(self.parameters.values())).device)
-            last = self.hidden_states(Rows(ids, (ids > 0).long(), torch.zeros_like(ids)))[-1]
-            found.append(functional.normalize((last * (ids > 0)[:, :, None]).sum(1), dim=-1))
-        return torch.cat(found).cpu().numpy()
+            ids = torch.nn.utils.rnn.pad_sequence(part, batch_first=True).to(device)
+            is_token = ids > 0
+            states = self.hidden_states(Rows(ids, is_token.long(), torch.zeros_like(ids)))
+            # [2, 9, D] -> [2, D]; of unit length, the sum is the mean.
+            sums = (states[-1] * is_token[:, :, None]).sum(1)
+            vectors.append(functional.normalize(sums, dim=-1))
+        return torch.cat(vectors).cpu().numpy()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -184,38 +212,49 @@ class Distillation:
         self.text = text
         self._hidden_weight = hidden_weight
         self._relation_weight = relation_weight
-        depths = student.config.num_hidden_layers, teacher.config.num_hidden_layers
-        self._matched = matched_layers(*depths)
+        self._matched = matched_layers(
+            student.config.num_hidden_layers, teacher.config.num_hidden_layers
+        )
         self._numbers = torch.arange(1, int(text.texts.max()) + 1, device=text.ids.device)
         self._variances = self._teacher_variances()
 
     @torch.no_grad()
     def _teacher_variances(self) -> list[float]:
         rows = self.text.at(torch.arange(min(64, len(self.text.ids)), device=self.text.ids.device))
-        taken = [state[rows.texts > 0] for state in self.teacher.hidden_states(rows)]
-        found = [float((one - one.mean(0)).square().sum(-1).mean()) for one in taken]
-        return [found[layer] for layer in self._matched]
+        variances = []
+        for state in self.teacher.hidden_states(rows):
+            vectors_XD = state[rows.texts > 0]
+            distances_X = (vectors_XD - vectors_XD.mean(0)).square().sum(-1)
+            variances.append(float(distances_X.mean()))
+        return [variances[layer] for layer in self._matched]
 
     def sums(self, rows: Rows) -> tuple[torch.Tensor, ...]:
         """Relative errors of hidden states [Z], cosines of mean vectors, divergence of relations; tokens, texts."""
         with torch.no_grad():
-            theirs, their_heads = self.teacher.outputs(rows)
-        ours, heads = self.student.outputs(rows)
-        is_token = (rows.texts > 0).float()
-        pairs = zip(ours, self._matched, self._variances, strict=True)
-        errors = [
-            ((own - theirs[layer]).square().sum(-1) * is_token).sum() / variance
-            for own, layer, variance in pairs
-        ]
+            teacher_states, teacher_heads = self.teacher.outputs(rows)
+        student_states, student_heads = self.student.outputs(rows)
+
+        # Z states of 32 rows with 128 tokens: [32, 128, D] -> [32, 128] -> the error of all tokens
+        is_token_RL = (rows.texts > 0).float()
+        errors = []
+        for state, layer, variance in zip(
+            student_states, self._matched, self._variances, strict=True
+        ):
+            errors_RL = (state - teacher_states[layer]).square().sum(-1)
+            errors.append((errors_RL * is_token_RL).sum() / variance)
+
+        # Of up to 6 texts in a row: [32, 6, 128] x [32, 128, D] -> [32, 6, D] -> the cosines [32, 6]
         in_text_RTL = (rows.texts[:, None, :] == self._numbers[:, None]).float()
-        vectors = in_text_RTL @ ours[-1], in_text_RTL @ theirs[-1]
-        is_text = in_text_RTL.any(-1).float()
-        cosines = functional.cosine_similarity(*vectors, dim=-1, eps=1e-12)
-        related = torch.zeros((), device=is_token.device)
+        is_text_RT = in_text_RTL.any(-1).float()
+        student_RTD = in_text_RTL @ student_states[-1]
+        teacher_RTD = in_text_RTL @ teacher_states[-1]
+        cosines_RT = functional.cosine_similarity(student_RTD, teacher_RTD, dim=-1, eps=1e-12)
+        cosine = (cosines_RT * is_text_RT).sum()
+
+        related = torch.zeros((), device=is_token_RL.device)
         if self._relation_weight:
-            related = _relations(heads, their_heads, rows.texts)
-        cosine = (cosines * is_text).sum()
-        return torch.stack(errors), cosine, related, is_token.sum(), is_text.sum()
+            related = _relations(student_heads, teacher_heads, rows.texts)
+        return torch.stack(errors), cosine, related, is_token_RL.sum(), is_text_RT.sum()
 
     def loss(self, rows: Rows) -> torch.Tensor:
         """The loss of `tasks/distillation/task.py`, and that of relations."""
@@ -230,10 +269,11 @@ class Distillation:
         is_gpu = device.type == "cuda"
         parameters = self.student.parameters
         rate = torch.zeros((), device=device)
-        left = torch.ones((), device=device)  # of the time
+        share_left = torch.ones((), device=device)  # of the time
         optimizers = _optimizers(parameters, rate, training)
         loss = torch.compile(self.loss, dynamic=False) if training.compiles else self.loss
 
+        # Of 10 rows in an order, 4 in a step -> 2 steps in an epoch: a step reads the rows at order[4:8], for example.
         generator = torch.Generator(device=device).manual_seed(training.seed)
         per_epoch = len(self.text.ids) // training.rows
         order = torch.empty(len(self.text.ids), dtype=torch.long, device=device)
@@ -248,7 +288,7 @@ class Distillation:
             torch.nn.utils.clip_grad_norm_(parameters.values(), _MOST_NORM, foreach=True)
             warmed = (step + 1) / training.warmup
             decayed = torch.clamp(1 - step / training.steps, min=0.0)
-            rate.copy_(training.rate * torch.minimum(warmed, decayed) * left)
+            rate.copy_(training.rate * torch.minimum(warmed, decayed) * share_left)
             for optimizer in optimizers:
                 optimizer.step()
             step.add_(1)
@@ -257,7 +297,11 @@ class Distillation:
             order.copy_(torch.randperm(len(order), generator=generator, device=device))
 
         shuffle()
-        done, replay = (3, _captured(one_step)) if is_gpu else (0, one_step)
+        done = 0
+        replay: Callable[[], None] = one_step
+        if is_gpu:
+            replay = _captured(one_step)
+            done = _STEPS_BEFORE_CAPTURE
         begin = time.time()
         while done < training.steps:
             replay()
@@ -267,7 +311,7 @@ class Distillation:
             if training.seconds and done % _STEPS_BETWEEN_CHECKS == 0:
                 _wait(is_gpu)
                 passed = time.time() - begin
-                left.fill_(max(0.0, 1 - passed / training.seconds))
+                share_left.fill_(max(0.0, 1 - passed / training.seconds))
                 if passed > training.seconds:
                     break
         _wait(is_gpu)
@@ -279,26 +323,37 @@ class Distillation:
     def evaluate(self, rows: int = 256) -> dict[str, float]:
         """The errors and the cosine of an evaluation of `albert-tf distill`."""
         parts = torch.arange(len(self.text.ids), device=self.text.ids.device).split(rows)
-        found = [self.sums(self.text.at(part)) for part in parts]
-        errors, cosine, _, tokens, texts = (sum(values) for values in zip(*found, strict=True))
+        sums_of_parts = [self.sums(self.text.at(part)) for part in parts]
+        errors, cosine, _, tokens, texts = map(sum, zip(*sums_of_parts, strict=True))
         named = {f"error_{layer}": float(error) for layer, error in enumerate(errors / tokens)}
         return {"vector_cosine": float(cosine / texts), **named}
 
 
 def _relations(ours: list, theirs: list, texts: torch.Tensor) -> torch.Tensor:
     """The divergence of the products of queries, keys and values with themselves, a sum over tokens (MiniLMv2)."""
-    other_text = texts[:, None, :, None] != texts[:, None, None, :]
+    is_other_text = texts[:, None, :, None] != texts[:, None, None, :]
     is_token = (texts > 0).float()
     total = 0.0
-    for pair in zip(ours, theirs, strict=True):
-        products = [one @ one.transpose(-1, -2) for one in pair]
-        scale = pair[0].shape[-1] ** -0.5
-        own, wanted = (
-            (scale * one.float()).masked_fill(other_text, -1e4).log_softmax(-1) for one in products
-        )
-        divergence = (wanted.exp() * (wanted - own)).sum(-1).mean(1)
+    for of_student, of_teacher in zip(ours, theirs, strict=True):
+        # Of 32 rows with 128 tokens and 12 heads: [32, 12, 128, 64] -> [32, 12, 128, 128]
+        scale = of_student.shape[-1] ** -0.5
+        student = _log_relations(of_student, scale, is_other_text)
+        teacher = _log_relations(of_teacher, scale, is_other_text)
+        # [32, 12, 128, 128] -> [32, 128]
+        divergence = (teacher.exp() * (teacher - student)).sum(-1).mean(1)
         total = total + (divergence * is_token).sum() / len(ours)
     return total
+
+
+def _log_relations(heads: torch.Tensor, scale: float, is_other_text: torch.Tensor) -> torch.Tensor:
+    """The logarithms of the probabilities that the products of each token with all tokens of its text make."""
+    products = heads @ heads.transpose(-1, -2)
+    return (scale * products.float()).masked_fill(is_other_text, -1e4).log_softmax(-1)
+
+
+def _block(group: int) -> str:
+    """The beginning of the names of a block's parameters."""
+    return f"bert/encoder/transformer/group_{group}/inner_group_0/"
 
 
 def _optimizers(
@@ -333,11 +388,11 @@ def _optimizers(
 
 
 def _captured(function: Callable[[], None]) -> Callable[[], None]:
-    """The function as a CUDA graph; three calls before that are real steps."""
+    """The function as a CUDA graph; some calls before that are real steps."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
-        for _ in range(3):
+        for _ in range(_STEPS_BEFORE_CAPTURE):
             function()
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()

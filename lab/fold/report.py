@@ -31,11 +31,11 @@ Values = dict[str, dict[int, float]]  # cell -> seed -> value
 
 def values_of(content: Mapping, metric: str) -> Values:
     """The values of a metric, by size and seed; higher is better, so errors have the opposite sign."""
-    found: Values = {}
+    values: Values = {}
     for run in content["runs"]:
         value = -run["error"] if metric == "error" else run[metric]
-        found.setdefault(run["size"], {})[run["seed"]] = value
-    return found
+        values.setdefault(run["size"], {})[run["seed"]] = value
+    return values
 
 
 def _minus(first: Mapping[int, float], second: Mapping[int, float]) -> dict[int, float]:
@@ -152,27 +152,30 @@ def depth_table(sizes: Sequence[Mapping]) -> list[str]:
 
 def draw(content: Mapping) -> None:
     """Score against parameters, and error against E."""
-    scores, errors = values_of(content, "stsb_dev"), values_of(content, "error")
+    scores = values_of(content, "stsb_dev")
+    errors = values_of(content, "error")
     parameters = {run["size"]: run["parameters"] / 1e6 for run in content["runs"]}
     figure, ((score_axes, error_axes),) = new_figure(2, width=4.5, height=3.6)
     lines = {strategy: [f"{e}-{strategy}" for e in EMBEDDING_SIZES] for strategy in STRATEGIES}
     groups = {"all, groups, E 128": ["128-all", *(f"128-all-{n}" for n in (2, 3, 6))]}
     for color, (name, cells) in zip(COLORS, {**lines, **groups}.items(), strict=False):
-        known = [cell for cell in cells if cell in scores]
-        points = [(parameters[c], statistics.fmean(scores[c].values())) for c in known]
+        trained = [cell for cell in cells if cell in scores]
+        points = [(parameters[cell], statistics.fmean(scores[cell].values())) for cell in trained]
         if points:
             score_axes.plot(*zip(*sorted(points), strict=True), "o-", ms=4, color=color, label=name)
-        for cell, (million, score) in zip(known, points, strict=True):
+        for cell, (million, score) in zip(trained, points, strict=True):
             size, _, *number_of_groups = cell.split("-")
-            label, offset = f"E {size}", (4, -9)
+            label = f"E {size}"
+            offset = (4, -9)
             if number_of_groups:
-                label, offset = f"{number_of_groups[0]} groups", (-36, 3)
+                label = f"{number_of_groups[0]} groups"
+                offset = (-36, 3)
             score_axes.annotate(
                 label, (million, score), offset, textcoords="offset points", fontsize=6, color=color
             )
         if points and name in STRATEGIES:
-            sizes = [int(cell.partition("-")[0]) for cell in known]
-            means = [-statistics.fmean(errors[cell].values()) for cell in known]
+            sizes = [int(cell.partition("-")[0]) for cell in trained]
+            means = [-statistics.fmean(errors[cell].values()) for cell in trained]
             error_axes.plot(sizes, means, "o-", ms=4, color=color, label=name)
     score_axes.axhline(
         content["teacher"]["stsb_dev"], color="#444444", lw=1, ls="--", label="teacher"

@@ -33,7 +33,10 @@ LONG_HELD_OUT = 300
 PAIRS_HELD_OUT = 300
 SQUAD_ARTICLES = 40  # of dev-v1.1.json, for training; the others are scored
 FIRST_WORDS = 60  # of the first text of a pair
-STUB_WORDS, PASSAGE_WORDS, MAX_WORDS, LONG_WORDS = 40, 90, 110, 400
+STUB_WORDS = 40
+PASSAGE_WORDS = 90
+MAX_WORDS = 110
+LONG_WORDS = 400
 _UNWANTED = re.compile(
     r"gutenberg|e-?text|transcriber|proofread|\[illustration|copyright|all rights reserved|printed by|ascii|www\.|http"
     r"|publisher",
@@ -255,8 +258,10 @@ def main(settings: TextSettings) -> None:
         "tasks": texts_of_tasks,
     }
     lines: dict[str, None] = {}
-    for name, found in sources.items():
-        kept = [" ".join(line.split()[:MAX_WORDS]) for line in found if len(line.split()) >= 3]
+    for name, lines_of_source in sources.items():
+        kept = [
+            " ".join(line.split()[:MAX_WORDS]) for line in lines_of_source if len(line.split()) >= 3
+        ]
         print(f"{name}: {len(kept):,} lines, {sum(map(len, kept)) / 1e6:.1f} MB")
         lines.update(dict.fromkeys(kept))
     order = list(lines)

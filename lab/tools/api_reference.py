@@ -137,28 +137,32 @@ def _table_of_fields(cls: Any) -> str:
 
 def methods(cls: Any) -> Iterator[tuple[str, Any]]:
     """The public methods and properties that a class defines itself, without the constructor."""
-    if inspect.isclass(cls):
-        for name, value in vars(cls).items():
-            is_method = callable(value) or isinstance(value, property | classmethod | staticmethod)
-            wanted = _METHODS.get(cls.__name__, (name,))
-            is_public = not name.startswith("_") or name in _METHODS.get(cls.__name__, ())
-            if is_method and is_public and name in wanted:
-                yield name, value if isinstance(value, property) else getattr(cls, name)
+    if not inspect.isclass(cls):
+        return
+    for name, value in vars(cls).items():
+        is_method = callable(value) or isinstance(value, property | classmethod | staticmethod)
+        is_for_users = not name.startswith("_")
+        if cls.__name__ in _METHODS:
+            is_for_users = name in _METHODS[cls.__name__]
+        if is_method and is_for_users:
+            yield name, value if isinstance(value, property) else getattr(cls, name)
 
 
 def signature(name: str, function: Any) -> str:
     """A call as users write it, with types and defaults, without `self` and without the names of modules."""
-    is_signature = isinstance(function, inspect.Signature)
-    given = function if is_signature else inspect.signature(function)
-    named = [parameter for parameter in given.parameters.values() if parameter.name != "self"]
-    one_line = _plain(f"{name}{given.replace(parameters=named)}")
+    full = function
+    if not isinstance(function, inspect.Signature):
+        full = inspect.signature(function)
+    parameters = [parameter for parameter in full.parameters.values() if parameter.name != "self"]
+    one_line = _plain(f"{name}{full.replace(parameters=parameters)}")
     if len(one_line) <= _LINE:
         return one_line
     parts = []
-    kinds = [parameter.kind for parameter in named]
-    for index, parameter in enumerate(named):
-        if parameter.kind == parameter.KEYWORD_ONLY and parameter.kind not in kinds[:index]:
+    has_star = False
+    for parameter in parameters:
+        if parameter.kind == parameter.KEYWORD_ONLY and not has_star:
             parts.append("*")
+            has_star = True
         parts.append(str(parameter))
     ends = one_line[one_line.rindex(")") :]
     return _plain("\n".join([f"{name}(", *(f"    {part}," for part in parts), ends]))

@@ -240,7 +240,8 @@ def test_a_middle_is_between_any_two_sentences():
 
 
 def test_b_is_from_another_document_with_nsp():
-    first, second = [ONE, TWO, THREE], [FOUR, FOUR]
+    first = [ONE, TWO, THREE]
+    second = [FOUR, FOUR]
     docs = documents(first, second)
     labels = []
     num_pairs = collections.Counter()

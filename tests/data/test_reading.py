@@ -38,7 +38,8 @@ def read(record_set, batches, *, batch=4, first_step=0, shuffle=True, seed=7, co
 
 def test_every_epoch_contains_every_example_once_in_a_new_order(numbered):
     found = read(numbered, 64)
-    first, second = found[:85], found[85:170]
+    first = found[:85]
+    second = found[85:170]
     assert sorted(first) == sorted(second) == list(range(85))
     assert not np.array_equal(first, second)
     assert np.mean(np.abs(np.diff(first)) > 1) > 0.8

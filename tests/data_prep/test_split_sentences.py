@@ -510,7 +510,8 @@ def test_held_out_documents(tmp_path):
         evaluation = tmp_path / f"eval{seed}.txt"
         changes = {"eval_output_file": str(evaluation), "eval_fraction": 0.25, "random_seed": seed}
         split_sentences.main(settings_for(tmp_path, **changes))
-        training, held_out = documents_in(tmp_path / "out.txt"), documents_in(evaluation)
+        training = documents_in(tmp_path / "out.txt")
+        held_out = documents_in(evaluation)
         assert sorted(training + held_out) == sorted(everything)
         assert 60 < len(held_out) < 140
         sides[seed] = held_out

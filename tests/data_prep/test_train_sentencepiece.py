@@ -27,7 +27,8 @@ def make_corpus(num_sentences=600):
     for index in range(num_sentences):
         sentence = " ".join(generator.choices(words, k=9))
         lines.append(f'{sentence.capitalize()} ({index}) – £{index}, €5 "x-y".')
-        lines += [""] * (index % 7 == 0)
+        if index % 7 == 0:
+            lines.append("")
     return "\n".join(lines) + "\n"
 
 
@@ -341,7 +342,8 @@ MODEL_PROTO = "sentencepiece.sentencepiece_model_pb2"
 
 def test_settings_are_those_of_the_released_model(tmp_path, released_model_file):
     schema = pytest.importorskip(MODEL_PROTO)
-    released, ours = schema.ModelProto(), schema.ModelProto()
+    released = schema.ModelProto()
+    ours = schema.ModelProto()
     with open(released_model_file, "rb") as file:
         released.ParseFromString(file.read())
     ours.ParseFromString(train(tmp_path))

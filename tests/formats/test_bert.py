@@ -96,9 +96,9 @@ def test_checkpoints_of_the_original_bert_are_read(folder, tmp_path):
     model = pretrained.load_pretrained(folder)
     arrays = {name: variable.numpy() for name, variable in model.named_variables().items()}
     arrays["bert/pooler/dense/kernel/adam_m"] = np.zeros([8, 8], np.float32)
-    own = tmp_path / "multi_cased_L-3_H-8"
-    names = write_bert_of_tf1(own, CONFIG, arrays)
-    weights = pretrained.read_weights(own)
+    original = tmp_path / "multi_cased_L-3_H-8"
+    names = write_bert_of_tf1(original, CONFIG, arrays)
+    weights = pretrained.read_weights(original)
     assert weights.do_lower_case is False and "encoder/layer_2/output/LayerNorm/beta" in str(names)
     np.testing.assert_array_equal(_states(pretrained.build_model(weights)[0]), _states(model))
 

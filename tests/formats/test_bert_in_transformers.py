@@ -62,9 +62,11 @@ def _ours(model, name, features):
 
 def _assert_equal(name, ours, theirs, mask):
     for own, other in CLASSES[name][1].items():
-        expected, found = theirs[other], ours[own].reshape(theirs[other].shape)
+        expected = theirs[other]
+        found = ours[own].reshape(theirs[other].shape)
         if expected.shape[:2] == mask.shape:  # outputs of padding mean nothing
-            expected, found = expected[mask == 1], found[mask == 1]
+            expected = expected[mask == 1]
+            found = found[mask == 1]
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6, err_msg=own)
 
 
@@ -95,18 +97,18 @@ def test_their_encoders_are_read(cls, tmp_path):
     model = getattr(transformers, cls)(config)
     model.save_pretrained(tmp_path)
     features = _features(cls)
-    own = pretrained.load_pretrained(tmp_path)
+    ours = pretrained.load_pretrained(tmp_path)
     is_token = features["input_mask"] == 1
     theirs = _theirs(model, features)
     key = "last_hidden_state" if cls == "BertModel" else "logits"
-    expected = own.encoder(features)["sequence_output"].numpy()
+    expected = ours.encoder(features)["sequence_output"].numpy()
     if cls == "BertForMaskedLM":
-        expected = _ours(own, "AlbertForPreTraining", features)["masked_lm_logits"]
+        expected = _ours(ours, "AlbertForPreTraining", features)["masked_lm_logits"]
     found = theirs[key]
     np.testing.assert_allclose(
         expected.reshape(found.shape)[is_token], found[is_token], rtol=0, atol=1e-6
     )
-    assert own.config.sentence_task == "nsp"
+    assert ours.config.sentence_task == "nsp"
 
 
 def _trained_there(model, batches, label, rates):

@@ -81,10 +81,10 @@ def test_frequent_tokens_are_kept_best(teacher):
     uniform, _ = folding.fold(teacher, config, frequencies=np.ones(500))
     ids = np.arange(8)
     places = np.zeros(8, int)
-    wanted = folding.first_inputs(teacher, ids, places)
+    expected = folding.first_inputs(teacher, ids, places)
     errors = [
-        np.mean((folding.first_inputs(one, ids, places) - wanted) ** 2)
-        for one in (weighted, uniform)
+        np.mean((folding.first_inputs(folded, ids, places) - expected) ** 2)
+        for folded in (weighted, uniform)
     ]
     assert errors[0] < errors[1]
 
@@ -109,10 +109,11 @@ def test_a_fine_tuned_head_is_kept(tiny_pretrained, tmp_path):
         model=str(tmp_path / "squad"), output_dir=str(tmp_path / "f"), embedding_size=3
     )
     fold.main(model)
-    found, wanted = load_pretrained(tmp_path / "f").head, trained.head
-    np.testing.assert_array_equal(found.output_weights, wanted.output_weights)
+    found = load_pretrained(tmp_path / "f").head
+    expected = trained.head
+    np.testing.assert_array_equal(found.output_weights, expected.output_weights)
 
 
 def test_the_error_of_a_layer_is_relative_to_the_variance():
-    wanted = np.array([[1.0, 2.0], [3.0, 6.0]])  # squared deviations: 1 + 1 + 4 + 4
-    assert folding.relative_error(wanted + [[1.0, 0.0], [0.0, 2.0]], wanted) == pytest.approx(0.5)
+    targets = np.array([[1.0, 2.0], [3.0, 6.0]])  # squared deviations: 1 + 1 + 4 + 4
+    assert folding.relative_error(targets + [[1.0, 0.0], [0.0, 2.0]], targets) == pytest.approx(0.5)

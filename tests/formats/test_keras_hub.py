@@ -54,8 +54,8 @@ def folder(tokenizer, tmp_path_factory):
 
 def assert_same_ids(found, tokenizer, texts):
     """Equal, but for the last sigma of a word, and for two segmentations with one score."""
-    own = [ids.tolist() for ids in tokenizer.encode_batch(texts)]
-    different = [text for text, a, b in zip(texts, own, found, strict=True) if a != b]
+    expected = [ids.tolist() for ids in tokenizer.encode_batch(texts)]
+    different = [text for text, a, b in zip(texts, expected, found, strict=True) if a != b]
     others = [text for text in different if "Σ" not in text and not set(text) & set("0123456789")]
     assert not others
     assert len(different) <= len(texts) // 20

@@ -33,8 +33,8 @@ def without_compilation():
 
 def change(path: pathlib.Path, **values: object) -> None:
     """Changes values in a JSON file."""
-    own = json.loads(path.read_text()) if path.exists() else {}
-    others.write_json(path, {**own, **values})
+    before = json.loads(path.read_text()) if path.exists() else {}
+    others.write_json(path, {**before, **values})
 
 
 def onnx_of(folder: pathlib.Path) -> pathlib.Path:
@@ -51,13 +51,13 @@ def onnx_of(folder: pathlib.Path) -> pathlib.Path:
 def test_vectors_of_every_module_are_those_of_sentence_transformers(name, tmp_path):
     pooling, modules = others.MODULES[name]
     others.write_embedder(tmp_path / name, pooling, modules)
-    wanted = RECORDED["vectors"][name]
+    expected = RECORDED["vectors"][name]
     np.testing.assert_allclose(
-        load_predictor(tmp_path / name).embed(others.TEXTS), wanted, **TOLERANCE
+        load_predictor(tmp_path / name).embed(others.TEXTS), expected, **TOLERANCE
     )
     exported = load_predictor(onnx_of(tmp_path / name))
-    np.testing.assert_allclose(exported.embed(others.TEXTS), wanted, rtol=1e-5, atol=1e-5)
-    assert exported.embed([]).shape == (0, len(wanted[0]))
+    np.testing.assert_allclose(exported.embed(others.TEXTS), expected, rtol=1e-5, atol=1e-5)
+    assert exported.embed([]).shape == (0, len(expected[0]))
 
 
 @pytest.mark.parametrize("name", ["other_order", "layer_norm"])
@@ -72,7 +72,8 @@ def test_converted_modules_give_the_same_vectors(name, tmp_path):
             model=str(tmp_path / name), output_dir=output, format=format
         )
         convert.main(settings)
-        converted, source = load_predictor(output), load_predictor(tmp_path / name)
+        converted = load_predictor(output)
+        source = load_predictor(tmp_path / name)
         np.testing.assert_array_equal(converted.embed(others.TEXTS), source.embed(others.TEXTS))
         assert converted.similarity_name == "dot"
 
@@ -80,11 +81,11 @@ def test_converted_modules_give_the_same_vectors(name, tmp_path):
 def test_texts_are_cut_at_the_left_if_the_tokenizer_says_so(tmp_path):
     others.write_embedder(tmp_path / "left", tokenizer_config={"truncation_side": "left"})
     predictor = load_predictor(tmp_path / "left")
-    wanted = RECORDED["vectors"]["left"]
-    np.testing.assert_allclose(predictor.embed(others.TEXTS), wanted, **TOLERANCE)
-    assert np.abs(np.subtract(wanted[3], RECORDED["vectors"]["mean"][3])).max() > 0.1
+    expected = RECORDED["vectors"]["left"]
+    np.testing.assert_allclose(predictor.embed(others.TEXTS), expected, **TOLERANCE)
+    assert np.abs(np.subtract(expected[3], RECORDED["vectors"]["mean"][3])).max() > 0.1
     exported = load_predictor(onnx_of(tmp_path / "left"))
-    np.testing.assert_allclose(exported.embed(others.TEXTS), wanted, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(exported.embed(others.TEXTS), expected, rtol=1e-5, atol=1e-5)
     tokenizer = Tokenizer.from_pretrained(tmp_path / "left")
     ids = tokenizer(["tea at night", "boat"], ["we", "the quiet stone harbour"], max_length=6)
     tokens = [[tokenizer.id_to_token(id) for id in row] for row in ids["input_ids"]]
@@ -99,7 +100,7 @@ def test_texts_are_cut_at_the_left_if_the_tokenizer_says_so(tmp_path):
 @pytest.mark.parametrize("name", others.SIMILARITIES)
 def test_similarity_rank_and_search_are_what_the_model_was_made_for(name, tmp_path):
     others.write_embedder(tmp_path / name, about={"similarity_fn_name": name})
-    wanted = np.array(RECORDED["similarity"][name])
+    expected = np.array(RECORDED["similarity"][name])
     corpus = tmp_path / "corpus.txt"
     # The exports of the others would have nothing new.
     exports = [onnx_of(tmp_path / name)] if name == "manhattan" else []
@@ -107,16 +108,16 @@ def test_similarity_rank_and_search_are_what_the_model_was_made_for(name, tmp_pa
         predictor = load_predictor(path)
         queries = others.TEXTS[:2]
         np.testing.assert_allclose(
-            predictor.similarity(queries, others.DOCUMENTS), wanted, rtol=1e-5, atol=1e-5
+            predictor.similarity(queries, others.DOCUMENTS), expected, rtol=1e-5, atol=1e-5
         )
-        order = np.argsort(-wanted[1]).tolist()
+        order = np.argsort(-expected[1]).tolist()
         ranked = predictor.rank(queries[1], others.DOCUMENTS)
         assert [answer["index"] for answer in ranked] == order
         search = Search(predictor, str(corpus), others.DOCUMENTS, range(4))
         (answer,) = search.predict([queries[1]])
         assert [result["index"] for result in answer["results"]] == order
         scores = [result["score"] for result in answer["results"]]
-        np.testing.assert_allclose(scores, wanted[1][order], rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(scores, expected[1][order], rtol=1e-5, atol=1e-5)
 
 
 # --- Scores ---
@@ -133,12 +134,9 @@ def test_scores_are_those_of_cross_encoder_and_of_pipeline(name, tmp_path):
         items = [{"text_a": query, "text_b": text} for query, text in others.PAIRS]
         answers = [answer["score"] for answer in predictor.predict(items)]
         # A pipeline does not know the entries of sentence-transformers, which are followed here.
-        kind = (
-            "scores"
-            if others.CROSS_ENCODERS[name].get("config", {}).keys() - {"problem_type"}
-            else "answers"
-        )
-        np.testing.assert_allclose(answers, RECORDED[kind][name], rtol=1e-5, atol=1e-5)
+        entries = others.CROSS_ENCODERS[name].get("config", {}).keys() - {"problem_type"}
+        recorded = RECORDED["scores" if entries else "answers"][name]
+        np.testing.assert_allclose(answers, recorded, rtol=1e-5, atol=1e-5)
 
 
 def test_a_converted_cross_encoder_keeps_its_scores_and_length(tmp_path):
@@ -154,8 +152,8 @@ def test_a_converted_cross_encoder_keeps_its_scores_and_length(tmp_path):
 
 @pytest.mark.parametrize("activation", ["torch.nn.modules.activation.Tanh", "mine.Own", 3])
 def test_other_activations_of_a_cross_encoder_are_rejected(activation, tmp_path):
-    own = {"sentence_transformers": {"activation_fn": activation}}
-    others.write_bert(tmp_path / "own", "cross", config=own)
+    config = {"sentence_transformers": {"activation_fn": activation}}
+    others.write_bert(tmp_path / "own", "cross", config=config)
     line = error_of(pretrained.read_weights, tmp_path / "own")
     assert f"config.json: sentence_transformers.activation_fn is {activation!r}" in line
 
@@ -176,10 +174,10 @@ def test_a_classifier_is_cut_at_the_length_of_its_tokenizer(tmp_path):
 def test_every_combination_of_cleaning_gives_the_tokens_of_transformers(name, tmp_path):
     others.write_bert(tmp_path / name, tokenizer_config=others.CLEANINGS[name])
     tokenizer = Tokenizer.from_pretrained(tmp_path / name)
-    wanted = RECORDED["tokens"][name]
+    expected = RECORDED["tokens"][name]
     ids, spans = tokenizer.encode_with_offsets(others.CLEANED)
-    assert [tokenizer.id_to_token(id) for id in tokenizer.encode(others.CLEANED)] == wanted
-    assert [tokenizer.id_to_token(id) for id in ids] == wanted
+    assert [tokenizer.id_to_token(id) for id in tokenizer.encode(others.CLEANED)] == expected
+    assert [tokenizer.id_to_token(id) for id in ids] == expected
     assert [others.CLEANED[start:end] for start, end in spans][0] == "The"
     # What is written for others, and read again, gives them, too.
     model, _ = pretrained.build_model(pretrained.read_weights(tmp_path / name))
@@ -247,12 +245,13 @@ def test_a_graph_reads_texts_as_the_tokenizer_of_others(rules, tmp_path):
     options = {"do_lower_case": not rules.strips_accents, "rules": rules}
     tokenizer = Tokenizer.from_file(tmp_path / "bert" / "vocab.txt", **options)
     texts = [*others.TEXTS, others.CLEANED, "[SEP]", "[MASK]tea [PAD] [sep][UNK] É"]
-    first, second = texts, texts[::-1]
-    wanted = tokenizer(first, second, max_length=7)
+    first = texts
+    second = texts[::-1]
+    expected = tokenizer(first, second, max_length=7)
     found = GraphText(tokenizer, 7).pairs(tf.constant(first), tf.constant(second))
-    for name, values in wanted.items():
+    for name, values in expected.items():
         np.testing.assert_array_equal(found[name], values)
-    assert (wanted["segment_ids"].max() == 1) == rules.numbers_segments
+    assert (expected["segment_ids"].max() == 1) == rules.numbers_segments
 
 
 def test_folding_keeps_the_case_of_a_model_without_vocabulary(tmp_path):
@@ -281,8 +280,10 @@ def test_weights_in_several_files_or_of_data_parallel_are_those_of_one(kind, tmp
             name: f"model-{number % 3 + 1}-of-3.safetensors" for number, name in enumerate(tensors)
         }
         for file in set(places.values()):
-            own = {name: tensors[name] for name, place in places.items() if place == file}
-            safetensors.numpy.save_file(own, folder / file)
+            tensors_of_file = {
+                name: tensors[name] for name, place in places.items() if place == file
+            }
+            safetensors.numpy.save_file(tensors_of_file, folder / file)
         others.write_json(folder / "model.safetensors.index.json", {"weight_map": places})
     found = pretrained.read_weights(folder).arrays
     assert found.keys() == expected.keys()

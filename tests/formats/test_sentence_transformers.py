@@ -42,7 +42,8 @@ def test_a_written_folder_is_read_with_its_modules(folder_of, kind):
     folder = folder_of(kind)
     modules = json.loads((folder / "modules.json").read_text())
     kinds = [module["type"].rpartition(".")[2] for module in modules]
-    dense, normal = "projection_size" in KINDS[kind], "normalize" in KINDS[kind]
+    dense = "projection_size" in KINDS[kind]
+    normal = "normalize" in KINDS[kind]
     assert kinds == ["Transformer", "Pooling", *["Dense"] * dense, *["Normalize"] * normal]
     assert [module["path"] for module in modules][1:] == [
         f"{number}_{name}" for number, name in enumerate(kinds[1:], start=1)
@@ -89,18 +90,18 @@ def test_a_cross_encoder_of_the_real_library_ranks_alike(tiny_pretrained, tmp_pa
     texts = ["anna saw a dog .", "a red house", "bert"]
     ours = load_predictor(tmp_path / "ours")
     theirs = library.CrossEncoder(str(tmp_path / "ours"), device="cpu")
-    for number, (one, other) in enumerate(
+    for number, (entry, other) in enumerate(
         zip(ours.rank(query, texts), theirs.rank(query, texts), strict=True)
     ):
-        assert one["index"] == other["corpus_id"], number
-        assert one["score"] == pytest.approx(float(other["score"]), abs=1e-5)
+        assert entry["index"] == other["corpus_id"], number
+        assert entry["score"] == pytest.approx(float(other["score"]), abs=1e-5)
     import torch
 
     theirs.activation_fn = torch.nn.Sigmoid()
     theirs.save_pretrained(str(tmp_path / "theirs"))
     again = load_predictor(tmp_path / "theirs", spm_model_file=spm).rank(query, texts)
-    for one, other in zip(again, theirs.rank(query, texts), strict=True):
-        assert one["score"] == pytest.approx(float(other["score"]), abs=1e-5)
+    for entry, other in zip(again, theirs.rank(query, texts), strict=True):
+        assert entry["score"] == pytest.approx(float(other["score"]), abs=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -47,16 +47,16 @@ def test_an_epoch_has_every_row_once(texts, monkeypatch):
     torch = pytest.importorskip("torch")
     from lab.fold import in_torch
 
-    one = object.__new__(in_torch.Distillation)
-    one.text = in_torch.Rows.load(*packed(texts)[:2], "cpu")
+    distillation = object.__new__(in_torch.Distillation)
+    distillation.text = in_torch.Rows.load(*packed(texts)[:2], "cpu")
     weight = torch.ones(2, requires_grad=True)
-    one.student = types.SimpleNamespace(parameters={"kernel": weight})
+    distillation.student = types.SimpleNamespace(parameters={"kernel": weight})
     seen = []
     monkeypatch.setattr(
-        one, "loss", lambda rows: seen.append(rows.ids[0, 0].item()) or weight.sum()
+        distillation, "loss", lambda rows: seen.append(rows.ids[0, 0].item()) or weight.sum()
     )
-    one.run(in_torch.Training(steps=9, rows=1, rate=0.1, warmup=1, seed=1))
-    firsts = sorted(one.text.ids[:, 0].tolist())
+    distillation.run(in_torch.Training(steps=9, rows=1, rate=0.1, warmup=1, seed=1))
+    firsts = sorted(distillation.text.ids[:, 0].tolist())
     epochs = [seen[start : start + 3] for start in (0, 3, 6)]
     assert [sorted(epoch) for epoch in epochs] == 3 * [firsts]
     assert len(set(map(tuple, epochs))) > 1  # in another order
@@ -92,9 +92,9 @@ def test_hidden_states_of_packed_rows_are_those_of_single_texts(texts, size, eag
         for ours, theirs in zip(found, states["hidden_states"], strict=True):
             ours = ours[row][rows.texts[row].numpy() == number]
             np.testing.assert_allclose(ours, theirs[0].numpy(), atol=1e-5)
-    own = in_torch.Encoder(weights.config, weights.arrays, "cpu", trained=False)
-    one = in_torch.Distillation(encoder, own, rows)
-    loss = one.loss(rows.at(one.text.ids.new_tensor([0, 2]))).detach()
+    student = in_torch.Encoder(weights.config, weights.arrays, "cpu", trained=False)
+    distillation = in_torch.Distillation(encoder, student, rows)
+    loss = distillation.loss(rows.at(distillation.text.ids.new_tensor([0, 2]))).detach()
     assert float(loss) == pytest.approx(0, abs=1e-5)
 
 

@@ -70,7 +70,8 @@ def test_self_attention_in_blocks_equals_that_of_all_heads(
 
 def test_batches_of_several_lengths_are_not_cut_into_blocks():
     mask = MASKS["padding"][0]
-    projected, bias = random(7, BATCH, LENGTH, 3 * WIDTH), random(8, 3 * WIDTH)
+    projected = random(7, BATCH, LENGTH, 3 * WIDTH)
+    bias = random(8, 3 * WIDTH)
     shape = tf.TensorSpec([BATCH, None, 3 * WIDTH])
     attend = tf.function(
         lambda tensor: accelerator_ops.self_attention(tensor, bias, HEADS, mask),
@@ -83,7 +84,9 @@ def test_batches_of_several_lengths_are_not_cut_into_blocks():
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_dropout_of_a_residual_draws_the_same_mask_in_the_backward_pass(dtype):
     update, residual = (random(seed, BATCH, LENGTH, WIDTH, dtype=dtype) for seed in (3, 4))
-    bias, gamma, beta = random(10, WIDTH, dtype=dtype), random(5, WIDTH), random(6, WIDTH)
+    bias = random(10, WIDTH, dtype=dtype)
+    gamma = random(5, WIDTH)
+    beta = random(6, WIDTH)
     expected, actual = (
         values_and_gradients(
             lambda *tensors, module=module: module.residual_norm(*tensors, 1e-3, DROPOUT),
@@ -142,6 +145,6 @@ def test_gradients_of_a_model_are_those_of_the_plain_operations(recompute):
             return tape.gradient(loss, variables)
 
         with device.compiled_for("GPU"):
-            gradients.append([tf.convert_to_tensor(one).numpy() for one in compute()])
+            gradients.append([tf.convert_to_tensor(gradient).numpy() for gradient in compute()])
     for plain, ours in zip(*gradients, strict=True):
         np.testing.assert_allclose(ours, plain, rtol=1e-3, atol=1e-4)

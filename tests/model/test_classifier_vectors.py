@@ -115,8 +115,8 @@ def test_gradients_of_packed_examples_are_those_of_the_same_examples_alone():
     for features in (features_of(), packed(features_of())):
         with tf.GradientTape() as tape:
             loss = tf.reduce_sum(tf.sin(model.vectors(features)))
-        own = tape.gradient(loss, model.encoder.embeddings.word_embeddings)
-        gradients.append(tf.convert_to_tensor(own).numpy())
+        gradient = tape.gradient(loss, model.encoder.embeddings.word_embeddings)
+        gradients.append(tf.convert_to_tensor(gradient).numpy())
     assert np.abs(gradients[0]).max() > 0.01
     np.testing.assert_allclose(gradients[1], gradients[0], atol=1e-5)
 

@@ -53,7 +53,8 @@ def assert_both_equal(definition, name, tensors, *options, dtype):
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("name", ["gelu", "gelu_exact", "relu", "tanh"])
 def test_bias_activation_equals_the_sum_and_the_activation(name, dtype):
-    hidden, bias = random(1, BATCH, LENGTH, WIDTH, dtype=dtype), random(2, WIDTH, dtype=dtype)
+    hidden = random(1, BATCH, LENGTH, WIDTH, dtype=dtype)
+    bias = random(2, WIDTH, dtype=dtype)
     activation = function_of(name)
     tensors = (hidden, bias)
     operation = "bias_activation"
@@ -68,7 +69,9 @@ def half_dropped(tensor):
 @pytest.mark.parametrize("dtype", TOLERANCE)
 def test_residual_norm_equals_its_definition(dtype, drop):
     update, residual = (random(seed, BATCH, LENGTH, WIDTH, dtype=dtype) for seed in (3, 4))
-    bias, gamma, beta = random(10, WIDTH, dtype=dtype), random(5, WIDTH), random(6, WIDTH)
+    bias = random(10, WIDTH, dtype=dtype)
+    gamma = random(5, WIDTH)
+    beta = random(6, WIDTH)
 
     def definition(update, bias, residual, gamma, beta):
         update = (drop or tf.identity)(update + bias)

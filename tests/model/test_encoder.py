@@ -15,7 +15,8 @@ from tests.helpers import BATCH, PREDICTIONS, noisy, random_features
 
 
 def numpy_layer_norm(x, v, name):
-    mean, variance = x.mean(-1, keepdims=True), x.var(-1, keepdims=True)
+    mean = x.mean(-1, keepdims=True)
+    variance = x.var(-1, keepdims=True)
     return (x - mean) / np.sqrt(variance + 1e-12) * v[name + "/gamma"] + v[name + "/beta"]
 
 
@@ -70,7 +71,8 @@ def numpy_encoder(features, config, v):
         ffn_group = group if config.share_parameters in ("all", "ffn") else layer
         for inner in range(config.inner_group_num):
             name = "bert/encoder/transformer/group_{}/inner_group_{}/"
-            attention, ffn = name.format(attention_group, inner), name.format(ffn_group, inner)
+            attention = name.format(attention_group, inner)
+            ffn = name.format(ffn_group, inner)
             x, probabilities = numpy_block(x, features["input_mask"], config, v, attention, ffn)
             layers.append(x)
             attentions.append(probabilities)

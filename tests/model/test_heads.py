@@ -16,8 +16,10 @@ from tests.helpers import BATCH, LENGTH, TINY, batch_of, make_task, noisy, rando
 
 LABELS = ("no", "perhaps", "yes")
 CHOICES = 5
-CLASSIFIER, CHOICE = heads.AlbertForSequenceClassification, heads.AlbertForMultipleChoice
-SPAN, SPAN_OR_NONE = heads.AlbertForSpan, heads.AlbertForSpanOrNone
+CLASSIFIER = heads.AlbertForSequenceClassification
+CHOICE = heads.AlbertForMultipleChoice
+SPAN = heads.AlbertForSpan
+SPAN_OR_NONE = heads.AlbertForSpanOrNone
 TAGGER = heads.AlbertForTokenClassification
 
 
@@ -128,7 +130,8 @@ def numpy_span_or_none(v, hidden, p_mask, starts):
     for k in range(starts.shape[1]):
         of_start = np.repeat(hidden[np.arange(batch), starts[:, k]][:, None], length, axis=1)
         joined = np.tanh(dense(np.concatenate([hidden, of_start], axis=-1), "end_logits/dense_0"))
-        mean, variance = joined.mean(-1, keepdims=True), joined.var(-1, keepdims=True)
+        mean = joined.mean(-1, keepdims=True)
+        variance = joined.var(-1, keepdims=True)
         normed = (joined - mean) / np.sqrt(variance + 1e-12)
         normed = normed * v["end_logits/LayerNorm/gamma"] + v["end_logits/LayerNorm/beta"]
         ends.append(

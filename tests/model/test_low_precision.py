@@ -81,7 +81,8 @@ def test_a_dense_layer_sums_the_gradient_of_its_bias_in_float32(policy):
 
 def test_linear_takes_a_kernel_in_either_form():
     rng = np.random.default_rng(2)
-    tensor, kernel = rng.normal(size=(2, 3, 4)), rng.normal(size=(4, 5))
+    tensor = rng.normal(size=(2, 3, 4))
+    kernel = rng.normal(size=(4, 5))
     expected = tensor @ kernel
     np.testing.assert_allclose(linear(tf.constant(tensor), tf.constant(kernel)), expected)
     found = linear(tf.constant(tensor), tf.constant(kernel.T), is_transposed=True)

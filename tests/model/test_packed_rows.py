@@ -27,11 +27,13 @@ def packed(features: dict, rows: list[list[int]], length: int, slots: int, most:
     dtypes = {tf.int64: np.int32, tf.float32: np.float32}
     values = {name: np.zeros(shape, dtypes[schema[name][1]]) for name, shape in shapes.items()}
     for row, indices in enumerate(rows):
-        start, slot = 0, 0
+        start = 0
+        slot = 0
         for number, index in enumerate(indices):
             size = int(features["input_mask"][index].sum())
             masked = int(features["masked_lm_weights"][index].sum())
-            tokens, slots_used = slice(start, start + size), slice(slot, slot + masked)
+            tokens = slice(start, start + size)
+            slots_used = slice(slot, slot + masked)
             for name in ("input_ids", "segment_ids"):
                 values[name][row, tokens] = features[name][index, :size]
             values["example_numbers"][row, tokens] = number + 1
@@ -43,7 +45,8 @@ def packed(features: dict, rows: list[list[int]], length: int, slots: int, most:
                 values[name][row, slots_used] = features[name][index, :masked]
             values["next_sentence_labels"][row, number] = features["next_sentence_labels"][index, 0]
             values[SENTENCE_WEIGHTS][row, number] = 1
-            start, slot = start + size, slot + masked
+            start += size
+            slot += masked
     return values
 
 
@@ -105,7 +108,10 @@ def test_losses_and_gradients_equal_those_of_single_examples(single, rows, shari
     for name, loss in losses.items():
         np.testing.assert_allclose(packed_losses[name], loss, rtol=1e-6)
     assert gradients.keys() == packed_gradients.keys()
-    errors = {name: np.linalg.norm(one - packed_gradients[name]) for name, one in gradients.items()}
+    errors = {
+        name: np.linalg.norm(gradient - packed_gradients[name])
+        for name, gradient in gradients.items()
+    }
     sizes = {name: np.linalg.norm(gradient) for name, gradient in gradients.items()}
     # A random walk of roundings of at most 2^-24: a sum of D terms counts as D, a layer has 8 products one after the
     # other, forward and backward, and both sides of the comparison have errors.

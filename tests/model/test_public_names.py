@@ -32,7 +32,8 @@ def test_inputs_that_are_no_ids_are_rejected_in_one_line(model_class, inputs, me
 
 def test_lists_arrays_and_tensors_of_ids_give_the_same_outputs(tiny):
     model = heads.AlbertForPreTraining(tiny, seed=3)
-    ids, mask = [[2, 7, 9, 3], [2, 5, 3, 0]], [[1, 1, 1, 1], [1, 1, 1, 0]]
+    ids = [[2, 7, 9, 3], [2, 5, 3, 0]]
+    mask = [[1, 1, 1, 1], [1, 1, 1, 0]]
     outputs = [
         model({"input_ids": as_type(ids), "input_mask": as_type(mask)})["pooled_output"].numpy()
         for as_type in (list, np.array, tf.constant)

@@ -34,7 +34,8 @@ class Block:
 @pytest.mark.parametrize("plain", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_gradients_are_those_of_all_uses_together(dtype, plain):
-    shared, single = Block(dtype, 1), Block(dtype, 4)
+    shared = Block(dtype, 1)
+    single = Block(dtype, 4)
     variables = [shared.kernel, shared.beta, single.kernel, single.beta]
     order = [*[shared] * (USES - 1), single, shared]
     start = values(3, ROWS, WIDTH)

@@ -131,11 +131,13 @@ def test_joined_pairs_fit_and_keep_their_tokens_in_order(text, rule, seed):
     masks = examples.masking_rule(vocabulary, MASKING)
     joined = examples.join_pairs(text.ids, pairs, seeds, masks, max_seq_length=length)
     for row, pair in enumerate(pairs):
-        size, first_b = joined.num_tokens[row], joined.first_b[row]
+        size = joined.num_tokens[row]
+        first_b = joined.first_b[row]
         ids = joined.input_ids[row]
         assert size <= length and not ids[size:].any()
         assert ids[0] == CLS and ids[first_b - 1] == ids[size - 1] == SEP
-        a, b = ids[1 : first_b - 1].tolist(), ids[first_b : size - 1].tolist()
+        a = ids[1 : first_b - 1].tolist()
+        b = ids[first_b : size - 1].tolist()
         assert a and b and not {CLS, SEP} & {*a, *b}
         whole_a = text.ids[pair[A_START] : pair[A_END]].tolist()
         whole_b = text.ids[pair[B_START] : pair[B_END]].tolist()
@@ -157,7 +159,8 @@ def mask(rows: examples.Sequences, rule: examples.MaskingRule):
 @given(rows=sequences(), vocabulary=vocabularies(), settings=masking_settings())
 def test_masks_leave_special_tokens_and_padding_and_remember_the_rest(rows, vocabulary, settings):
     rule = examples.masking_rule(vocabulary, settings)
-    masked, again = mask(rows, rule), mask(rows, rule)
+    masked = mask(rows, rule)
+    again = mask(rows, rule)
     assert all(np.array_equal(one, two) for one, two in zip(masked, again, strict=True))
     for row, count in enumerate(masked.counts):
         size = rows.num_tokens[row]

@@ -125,14 +125,14 @@ def write_bert(folder: pathlib.Path, kind: str = "model", **settings: Mapping[st
         add(f"{prefix}embeddings.{name}_embeddings.weight", rows, HIDDEN)
     add_norm(f"{prefix}embeddings.LayerNorm")
     for layer in range(LAYERS):
-        own = f"{prefix}encoder.layer.{layer}"
+        prefix_of_layer = f"{prefix}encoder.layer.{layer}"
         for name in ("query", "key", "value"):
-            add_dense(f"{own}.attention.self.{name}", HIDDEN, HIDDEN)
-        add_dense(f"{own}.attention.output.dense", HIDDEN, HIDDEN)
-        add_norm(f"{own}.attention.output.LayerNorm")
-        add_dense(f"{own}.intermediate.dense", HIDDEN, INNER)
-        add_dense(f"{own}.output.dense", INNER, HIDDEN)
-        add_norm(f"{own}.output.LayerNorm")
+            add_dense(f"{prefix_of_layer}.attention.self.{name}", HIDDEN, HIDDEN)
+        add_dense(f"{prefix_of_layer}.attention.output.dense", HIDDEN, HIDDEN)
+        add_norm(f"{prefix_of_layer}.attention.output.LayerNorm")
+        add_dense(f"{prefix_of_layer}.intermediate.dense", HIDDEN, INNER)
+        add_dense(f"{prefix_of_layer}.output.dense", INNER, HIDDEN)
+        add_norm(f"{prefix_of_layer}.output.LayerNorm")
     add_dense(f"{prefix}pooler.dense", HIDDEN, HIDDEN)
     num_labels = {"model": 0, "cross": 1, "two": 2}[kind]
     if num_labels:

@@ -73,7 +73,8 @@ def random_texts(seed: int, number: int, most: int = 12) -> list[str]:
 
 def items_of(kind: str) -> list:
     """Items that a predictor of a kind answers, some too long for the model."""
-    texts, others = random_texts(1, 9), random_texts(2, 9)
+    texts = random_texts(1, 9)
+    others = random_texts(2, 9)
     if kind == "choices":
         options = [random_texts(seed, 4, 4) for seed in range(9)]
         rows = zip(texts, ["why _ ?", *others[1:]], options, strict=True)

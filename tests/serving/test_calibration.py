@@ -138,6 +138,6 @@ def test_padding_is_not_measured():
         weights, (), [{name: ids[:, :6] for name, ids in features.items()}]
     )
     found = calibration.roundings_of(weights, (), [features])
-    for one, other in zip(found, expected, strict=True):
-        assert one.scale == pytest.approx(other.scale, rel=1e-4)
-        np.testing.assert_allclose(one.balance_I, other.balance_I, 1e-4)
+    for scales, other in zip(found, expected, strict=True):
+        assert scales.scale == pytest.approx(other.scale, rel=1e-4)
+        np.testing.assert_allclose(scales.balance_I, other.balance_I, 1e-4)

@@ -45,7 +45,8 @@ def assert_close(found, expected) -> None:
     """Equal values, but for the rounding of numbers."""
     if isinstance(expected, dict):
         assert found.keys() == expected.keys()
-        found, expected = list(found.values()), list(expected.values())
+        found = list(found.values())
+        expected = list(expected.values())
     if isinstance(expected, list):
         assert len(found) == len(expected)
         for one, other in zip(found, expected, strict=True):
@@ -69,8 +70,8 @@ def test_many_batches_are_answered_as_one(in_onnx):
     rng = np.random.default_rng(3)
     texts = [" ".join(["anna"] * number) for number in rng.integers(1, 40, 50)]
     many = load_predictor(in_onnx("embedder"), batch_size=4)
-    one = load_predictor(in_onnx("embedder"))
-    expected = np.concatenate([one.embed([text]) for text in texts])
+    predictor = load_predictor(in_onnx("embedder"))
+    expected = np.concatenate([predictor.embed([text]) for text in texts])
     assert len({*texts}) > 20
     for _ in range(2):  # the second time with the sessions of the first
         np.testing.assert_allclose(many.embed(texts), expected, rtol=1e-4, atol=1e-5)

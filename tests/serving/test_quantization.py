@@ -22,7 +22,8 @@ pytest.importorskip("onnxruntime")
 def test_pairs_of_weights_do_not_saturate_16_bits(num_rows):
     rng = np.random.default_rng(0)
     kernel = rng.normal(0, 1, (num_rows, 50)).astype(np.float32)
-    kernel[:2, 0], kernel[:, 1] = 3.0, 0  # neighbors that are both the largest; no weights
+    kernel[:2, 0] = 3.0  # neighbors that are both the largest; no weights
+    kernel[:, 1] = 0
     stored, scale = quantization.of_columns(kernel)
     assert stored.dtype == np.int8
     assert stored.shape == kernel.shape

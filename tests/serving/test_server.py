@@ -141,7 +141,7 @@ def test_answers_are_the_predictors(kind, sources):
 def test_a_pretrained_model_answers_by_the_text(send, predictor):
     items = ["a [MASK] sat", "the cat\ta dog", "the cat"]
     _, answer = send("/v1/models/tiny:predict", {"instances": items, "signature_name": "x"})
-    assert [list(one) for one in answer["predictions"]] == [
+    assert [list(prediction) for prediction in answer["predictions"]] == [
         ["text", "masks"],
         ["in_order"],
         ["embedding"],
@@ -162,10 +162,12 @@ def test_the_open_inference_protocol_has_the_same_answers(kind, sources):
     expected = predictor.predict([row.get("texts", row) for row in rows])
     with running(predictor) as send:
         status, answer = send("/v2/models/tiny/infer", {"id": "7", "inputs": inputs})
-        shapes = {one["name"]: one["shape"] for one in send("/v2/models/tiny")[1]["inputs"]}
+        shapes = {
+            tensor["name"]: tensor["shape"] for tensor in send("/v2/models/tiny")[1]["inputs"]
+        }
     assert shapes.get("options") == ([-1, 4] if kind == "choices" else None)
     assert (status, answer["id"], answer["model_name"]) == (200, "7", "tiny")
-    found = {one["name"]: one for one in answer["outputs"]}
+    found = {tensor["name"]: tensor for tensor in answer["outputs"]}
     key = {"pairs": "label", "choices": "answer", "labels": "labels", "tags": "entities"}[kind]
     values = [answer[key] for answer in expected]
     if kind in ("labels", "tags"):  # lists of different lengths
@@ -208,10 +210,14 @@ def test_embeddings_are_those_of_the_predictor(send, predictor):
     texts = ["the cat", "a [MASK] sat"]
     expected = predictor.embed(texts)
     _, answer = send("/v1/embeddings", {"input": texts, "dimensions": 20, "model": "tiny"})
-    assert [one["index"] for one in answer["data"]] == [0, 1]
-    np.testing.assert_allclose([one["embedding"] for one in answer["data"]], expected, atol=1e-6)
+    assert [entry["index"] for entry in answer["data"]] == [0, 1]
+    np.testing.assert_allclose(
+        [entry["embedding"] for entry in answer["data"]], expected, atol=1e-6
+    )
     _, answer = send("/v1/embeddings", {"input": texts, "encoding_format": None})
-    np.testing.assert_allclose([one["embedding"] for one in answer["data"]], expected, atol=1e-6)
+    np.testing.assert_allclose(
+        [entry["embedding"] for entry in answer["data"]], expected, atol=1e-6
+    )
     _, answer = send("/v1/embeddings", {"input": "the cat", "encoding_format": "base64"})
     vector = np.frombuffer(base64.b64decode(answer["data"][0]["embedding"]), "<f4")
     np.testing.assert_allclose(vector, expected[0], atol=1e-6)
@@ -380,9 +386,9 @@ def test_documents_are_ranked_as_in_python(sources, kind, path):
         status, answer = send(path, content)
         _, best = send(path, {**content, "top_n": 3, "return_documents": True})
     assert status == 200 and answer["usage"]["total_tokens"] > 80
-    assert [one.keys() for one in answer["results"]] == [{"index", "relevance_score"}] * 40
-    scores = [one["relevance_score"] for one in answer["results"]]
-    np.testing.assert_allclose(scores, [one["score"] for one in expected], atol=1e-6)
+    assert [entry.keys() for entry in answer["results"]] == [{"index", "relevance_score"}] * 40
+    scores = [entry["relevance_score"] for entry in answer["results"]]
+    np.testing.assert_allclose(scores, [entry["score"] for entry in expected], atol=1e-6)
     for entry, other in zip(best["results"], expected[:3], strict=True):
         assert entry["document"] == {"text": texts[entry["index"]]}
         assert entry["relevance_score"] == pytest.approx(other["score"], abs=1e-6)
@@ -576,7 +582,8 @@ def test_texts_that_the_vocabulary_does_not_know_are_counted_and_said_once(sourc
         error = capfd.readouterr().err
         assert error.count("warning") == 1 and f"model's limit of {LENGTH} tokens" in error
     counts = dict(line.rsplit(" ", 1) for line in metrics.splitlines() if not line.startswith("#"))
-    unknown, tokens = counts["albert_tf_unknown_tokens_total"], counts["albert_tf_tokens_total"]
+    unknown = counts["albert_tf_unknown_tokens_total"]
+    tokens = counts["albert_tf_tokens_total"]
     assert float(unknown) == 30 and float(tokens) > 60
 
 

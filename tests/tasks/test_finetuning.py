@@ -162,17 +162,17 @@ def test_a_finished_run_predicts_with_its_own_settings_without_any_label(
 
 def test_a_run_is_evaluated_with_its_own_file_alone(finished, task_files, tmp_path):
     run = finished("tsv")
-    own = [flag for flag in run.flags if not flag.startswith("--eval_file=")]
+    own_flags = [flag for flag in run.flags if not flag.startswith("--eval_file=")]
     other = f"--eval_file={task_files / 'tsv' / 'train.tsv'}"
     for training in ([], ["--do_train=false"]):
         with pytest.raises(UserError, match="is evaluated with .*: give another --output_dir"):
-            evaluate_here(run.runner, *own, *training, other, f"--output_dir={run.folder}")
+            evaluate_here(run.runner, *own_flags, *training, other, f"--output_dir={run.folder}")
     flags = ["--do_train=false", other, f"--init_checkpoint={run.folder}"]
     found = evaluate_here(run.runner, *flags, f"--output_dir={tmp_path}")
     assert found["eval"] != run.results["eval"]
     assert found["data"]["eval"]["file"] == other.partition("=")[2]
     # The same training, without evaluation, keeps what was measured.
-    again = evaluate_here(run.runner, *own, "--do_eval=false", f"--output_dir={run.folder}")
+    again = evaluate_here(run.runner, *own_flags, "--do_eval=false", f"--output_dir={run.folder}")
     assert again["eval"] == run.results["eval"] and again["last"] == run.results["last"]
     assert again["majority"] == run.results["majority"]
     flags = [*flags[:-1], f"--init_checkpoint={tmp_path}", f"--output_dir={run.folder}"]
@@ -322,10 +322,12 @@ def test_packing_changes_no_loss_and_no_gradient(task, task_flags):
             loss = tf.add_n(sums) / tf.add_n(list(made.loss_counts(features).values()))
         variables = model.trainable_variables
         gradients = tape.gradient(loss, variables, unconnected_gradients="zero")
-        found.append([float(loss), *(tf.convert_to_tensor(one).numpy() for one in gradients)])
+        found.append(
+            [float(loss), *(tf.convert_to_tensor(gradient).numpy() for gradient in gradients)]
+        )
     for packed in found[1:]:
-        for one, other in zip(found[0], packed, strict=True):
-            np.testing.assert_allclose(other, one, rtol=1e-3, atol=2e-6)
+        for gradient, other in zip(found[0], packed, strict=True):
+            np.testing.assert_allclose(other, gradient, rtol=1e-3, atol=2e-6)
 
 
 def test_random_batches_for_training_are_packed(task_flags):
@@ -360,8 +362,8 @@ def test_packed_batches_train_as_padded_ones_and_on_two_devices(task, task_flags
         "padded": ["--gradient_accumulation_steps=2"],
         "two": ["--distribution_strategy=mirrored"],
     }
-    for name, own in cases.items():
-        helpers.fine_tune_here(runner, *flags, *own, f"--output_dir={tmp_path / name}")
+    for name, flags_of_case in cases.items():
+        helpers.fine_tune_here(runner, *flags, *flags_of_case, f"--output_dir={tmp_path / name}")
     expected = lines(tmp_path / "packed" / "metrics.jsonl")
     assert len({line["loss"] for line in expected}) == 3
     values = helpers.weights(tmp_path / "packed")
@@ -421,9 +423,9 @@ def test_weights_of_labels_by_hand(task_flags):
     assert float(loss.sum) == pytest.approx(losses[:3].sum(), rel=1e-5) and float(loss.count) == 3
     features = in_training(task, features)
     loss = task.losses({"logits": logits[:3]}, features, training=True)["label_loss"]
-    own = task.class_weights[[0, 2, 1]]
-    assert float(loss.sum) == pytest.approx(losses[:3] @ own, rel=1e-5)
-    assert float(loss.count) == pytest.approx(own.sum())
+    weights = task.class_weights[[0, 2, 1]]
+    assert float(loss.sum) == pytest.approx(losses[:3] @ weights, rel=1e-5)
+    assert float(loss.count) == pytest.approx(weights.sum())
     assert float(task.loss_counts(features)["label_loss"]) == float(loss.count)
 
 

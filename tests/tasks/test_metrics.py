@@ -6,7 +6,8 @@ import pytest
 from albert_tf.tasks import metrics
 from albert_tf.tasks.metrics import METRICS, measured, names_for
 
-LABELS, PREDICTIONS = np.array([0, 0, 1, 1, 1, 0]), np.array([0, 1, 1, 1, 1, 1])
+LABELS = np.array([0, 0, 1, 1, 1, 0])
+PREDICTIONS = np.array([0, 1, 1, 1, 1, 1])
 PROBABILITIES = np.array([[0.8, 0.2], [0.4, 0.6], [0.3, 0.7], [0.1, 0.9], [0.45, 0.55], [0.2, 0.8]])
 SCORES = np.array([1.0, 2.0, 4.0])
 BY_HAND = {

@@ -87,7 +87,8 @@ def test_its_model_card_has_its_results(toy_run, module, tmp_path):
         model=str(toy_run / "model"), output_dir=str(tmp_path / "copy"), task_module=module
     )
     convert.main(settings)
-    old, new = toy_run / "model", tmp_path / "copy"
+    old = toy_run / "model"
+    new = tmp_path / "copy"
     assert json.loads((new / "config.json").read_text()) == json.loads(
         (old / "config.json").read_text()
     )

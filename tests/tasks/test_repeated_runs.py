@@ -128,7 +128,8 @@ def test_the_paper_preset_is_table_14(name, task_files):
 
 
 def test_there_is_no_row_besides():
-    paper, readme = preset_rows("paper"), preset_rows("readme")
+    paper = preset_rows("paper")
+    readme = preset_rows("readme")
     assert len(paper) == len(TABLE_14)
     assert set(readme) == set(paper) - {"wnli"}
 

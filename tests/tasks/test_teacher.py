@@ -18,10 +18,11 @@ pytestmark = pytest.mark.usefixtures("eager")
 def test_divergence_equals_that_of_numpy():
     rng = np.random.default_rng(0)
     logits = rng.normal(size=(5, 3))
-    wanted = rng.normal(size=(5, 3))
+    teacher_logits = rng.normal(size=(5, 3))
     weights = rng.random(5)
-    found = divergence(*map(tf.constant, (logits, wanted, weights.astype(np.float32))), 2.0)
-    ours, theirs = log_softmax(logits / 2, axis=1), log_softmax(wanted / 2, axis=1)
+    found = divergence(*map(tf.constant, (logits, teacher_logits, weights.astype(np.float32))), 2.0)
+    ours = log_softmax(logits / 2, axis=1)
+    theirs = log_softmax(teacher_logits / 2, axis=1)
     expected = 4 * (np.exp(theirs) * (theirs - ours)).sum(axis=1) @ weights
     assert float(found.sum) == pytest.approx(expected, rel=1e-5)
     assert float(found.count) == pytest.approx(weights.sum(), rel=1e-5)
@@ -48,34 +49,34 @@ def test_half_of_the_loss_is_the_divergence(name, output, label, task_flags, fin
     features = batch_of(alone, "train", [0, 2, 3])
     outputs = model(features, training=True, seed=tf.constant([1, 2]))
     in_training = {**features, **taught.targets(features)}
-    own = alone.losses(outputs, features, training=True)
+    without_teacher = alone.losses(outputs, features, training=True)
     found = taught.losses(outputs, in_training, training=True)
-    key = next(iter(own))
-    assert float(found[key].count) == float(own[key].count)
+    key = next(iter(without_teacher))
+    assert float(found[key].count) == float(without_teacher[key].count)
     theirs = load_pretrained(teacher)(features)
     assert float(np.abs(theirs[output] - outputs[output]).max()) > 0  # it was trained
-    assert float(found[key].sum) != pytest.approx(float(own[key].sum), rel=1e-3)
+    assert float(found[key].sum) != pytest.approx(float(without_teacher[key].sum), rel=1e-3)
     # A model that gives its teacher's outputs has half of its own loss.
-    own = alone.losses(theirs, features, training=True)
+    without_teacher = alone.losses(theirs, features, training=True)
     found = taught.losses(theirs, in_training, training=True)
-    assert float(found[key].sum) == pytest.approx(0.5 * float(own[key].sum), rel=1e-3)
+    assert float(found[key].sum) == pytest.approx(0.5 * float(without_teacher[key].sum), rel=1e-3)
     evaluated = {**features, "example_weights": tf.ones(3)}
     pair = taught.losses(theirs, evaluated, training=False)[key]
-    assert float(pair.sum) == pytest.approx(float(own[key].sum), rel=1e-4)
+    assert float(pair.sum) == pytest.approx(float(without_teacher[key].sum), rel=1e-4)
 
 
 @pytest.mark.slow
 def test_a_student_is_nearer_to_its_teacher(task_flags, finished, tmp_path):
     runner, flags = task_flags["tsv"]
     teacher = finished("tsv").folder
-    wanted = np.load(teacher / "predictions" / "eval.npz")["probabilities"]
+    expected = np.load(teacher / "predictions" / "eval.npz")["probabilities"]
     distances = {}
     for name, more in {"alone": [], "taught": [f"--teacher={teacher}"]}.items():
         # The teacher had 12 steps, so it is less sure than a model that is trained alone for 60.
         more = [*more, "--seed=7", "--num_train_steps=60", "--eval_every_steps=60"]
         fine_tune_here(runner, *flags, *more, f"--output_dir={tmp_path / name}")
         found = np.load(tmp_path / name / "predictions" / "eval.npz")["probabilities"]
-        distances[name] = np.abs(found - wanted).mean()
+        distances[name] = np.abs(found - expected).mean()
     assert distances["taught"] < 0.5 * distances["alone"]
 
 

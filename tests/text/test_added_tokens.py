@@ -95,7 +95,8 @@ def test_a_letter_that_is_another_one_in_lower_case_is_not_found(tmp_path):
     path = tmp_path / "vocab.txt"
     path.write_text("\n".join([*WORDS, "s1\tadded", "kα\tadded", ""]))
     tokenizer = Tokenizer.from_file(path)
-    s1, k = tokenizer.token_to_id("s1"), tokenizer.token_to_id("kα")
+    s1 = tokenizer.token_to_id("s1")
+    k = tokenizer.token_to_id("kα")
     # The long s is not an s in lower case, and the sign of Kelvin is a k.
     assert tokenizer.encode("S1 ſ1 s1") == [s1, tokenizer.unk_id, s1]
     assert tokenizer.encode("\u212aΑ kα") == [k, k]
@@ -103,7 +104,8 @@ def test_a_letter_that_is_another_one_in_lower_case_is_not_found(tmp_path):
 
 def test_added_tokens_with_other_ids_are_an_error(tmp_path):
     sentencepiece(tmp_path)
-    path, file = tmp_path / "added_tokens.json", tmp_path / "spiece.model"
+    path = tmp_path / "added_tokens.json"
+    file = tmp_path / "spiece.model"
     errors = {6001: "ids .6001., expected 6,000 first", 14: "'.E1.' has the id 14, expected 6000"}
     for id, message in errors.items():
         path.write_text(json.dumps({"[E1]": id}))
@@ -115,7 +117,8 @@ def test_added_tokens_with_other_ids_are_an_error(tmp_path):
 
 def test_a_vocabulary_with_counts_has_no_added_tokens(tmp_path):
     """Tools write `token<TAB>count`; the original takes the first word of a line, and so does this library."""
-    plain, counted = tmp_path / "plain.txt", tmp_path / "counted.txt"
+    plain = tmp_path / "plain.txt"
+    counted = tmp_path / "counted.txt"
     plain.write_text("\n".join(WORDS))
     counts = (f"{token}\t{count % 3}" for count, token in enumerate(WORDS[5:]))
     counted.write_text("\n".join([*WORDS[:5], *counts]))

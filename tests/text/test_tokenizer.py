@@ -280,7 +280,8 @@ def test_word_start_rule_of_the_original(piece, expected):
 
 def test_word_starts(tokenizer):
     pieces = [tokenizer.id_to_token(id) for id in range(tokenizer.vocab_size)]
-    original, marker = tokenizer.word_starts(), tokenizer.word_starts(rule="marker")
+    original = tokenizer.word_starts()
+    marker = tokenizer.word_starts(rule="marker")
     assert original.dtype == marker.dtype == bool
     assert original.tolist() == [is_word_start(piece) for piece in pieces]
     assert marker.tolist() == [piece[0] == "▁" for piece in pieces]

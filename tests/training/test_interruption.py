@@ -148,7 +148,8 @@ def test_watching_ends_with_the_block():
 
 
 def test_other_programs_end_in_one_line_without_leftovers_or_orphans(tmp_path):
-    text, output = tmp_path / "text.txt", tmp_path / "output"
+    text = tmp_path / "text.txt"
+    output = tmp_path / "output"
     words = ["one two three four five six seven eight nine ten"] * 20
     text.write_text("\n\n".join("\n".join(words) for _ in range(30_000)))
     process = start(
@@ -172,7 +173,7 @@ def test_other_programs_end_in_one_line_without_leftovers_or_orphans(tmp_path):
     error = process.communicate(timeout=60)[1].splitlines()
     assert process.returncode == 128 + signal.SIGINT, error
     *progress, line = filter(None, error)
-    assert all(one.startswith("split_sentences: ") for one in progress), error
+    assert all(line.startswith("split_sentences: ") for line in progress), error
     assert line == "split_sentences.py: interrupted"
     assert not output.exists() or os.listdir(output) == []  # made with the first file
     deadline = time.monotonic() + 10

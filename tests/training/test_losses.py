@@ -18,7 +18,8 @@ def test_cross_entropy_by_hand():
 
 def test_accuracy_by_hand():
     logits = np.array([[[0.1, 0.9, 0.0], [0.5, 0.2, 0.3]], [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]])
-    labels, weights = np.array([[1, 2], [2, 0]]), np.array([[1.0, 1.0], [1.0, 0.0]])
+    labels = np.array([[1, 2], [2, 0]])
+    weights = np.array([[1.0, 1.0], [1.0, 0.0]])
     ratio = losses.accuracy(logits, labels, weights)
     assert (float(ratio.sum), float(ratio.count)) == (2.0, 3.0)
 

@@ -87,7 +87,8 @@ def test_muon_moves_kernels_of_blocks_by_orthogonal_matrices_and_all_else_as_ada
             history.append({name: variable.numpy() for name, variable in variables.items()})
         return history
 
-    with_muon, with_adamw = trained("muon"), trained("adamw")
+    with_muon = trained("muon")
+    with_adamw = trained("adamw")
     for ours, theirs in zip(with_muon, with_adamw, strict=True):
         for name in set(shapes) - {kernel_name}:
             np.testing.assert_array_equal(ours[name], theirs[name])

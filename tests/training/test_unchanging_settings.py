@@ -14,7 +14,8 @@ from albert_tf.tasks.settings import FineTuningRunConfig
 from albert_tf.training.settings import RunConfig
 from tests import helpers
 
-BATCH, STEPS = 20, 4
+BATCH = 20
+STEPS = 4
 # Flags with other values than in the run that all are compared with.
 OTHER = (
     "--do_eval=false --recompute_activations --gradient_accumulation_steps=4 --deterministic",
@@ -87,14 +88,14 @@ def expected(pretrain):
 def assert_same_steps(found, expected):
     """Checks logs and weights; with other intervals, the lines of a log are means of other steps."""
     logged = {line["step"]: line for line in helpers.lines(found / "metrics.jsonl")}
-    wanted = helpers.lines(expected / "metrics.jsonl")
-    if max(logged) == wanted[-1]["step"]:
+    expected_lines = helpers.lines(expected / "metrics.jsonl")
+    if max(logged) == expected_lines[-1]["step"]:
         for variable, value in helpers.weights(expected).items():
             np.testing.assert_allclose(
                 helpers.weights(found)[variable], value, atol=2e-6, err_msg=variable
             )
-    if len(logged) >= len(wanted):
-        for line in wanted:
+    if len(logged) >= len(expected_lines):
+        for line in expected_lines:
             assert logged[line["step"]] == pytest.approx(line, rel=1e-5), line["step"]
 
 

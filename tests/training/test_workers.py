@@ -169,8 +169,8 @@ def assert_close(run, expected) -> None:
     """Checks that the logs and weights of two runs are equal but for rounding."""
     lines = helpers.lines(run / "metrics.jsonl")
     wanted_lines = helpers.lines(expected / "metrics.jsonl")
-    for line, wanted in zip(lines, wanted_lines, strict=True):
-        assert line == pytest.approx(wanted, rel=1e-6)
+    for line, wanted_line in zip(lines, wanted_lines, strict=True):
+        assert line == pytest.approx(wanted_line, rel=1e-6)
     weights = helpers.weights(run)
     for name, value in helpers.weights(expected).items():
         np.testing.assert_allclose(weights[name], value, rtol=0, atol=1e-6, err_msg=name)

@@ -24,12 +24,17 @@ class FullFormat(RecordFormat):
         self, sequences: Sequences, masked: Masked | None, per_row: np.ndarray, rule: MaskingRule
     ) -> RecordBatch:
         assert masked, "full records are always masked"
+        # [32, 128], of 32 examples in sequences of 128: whether there is a token, and whether it is in segment B.
         position = np.arange(sequences.input_ids.shape[1])
         is_token = position < sequences.num_tokens[:, None]
         in_b = is_token & (position >= sequences.first_b[:, None])
+
+        # [30000] -> [32, 128]: whether a token starts a word, as the special tokens do.
         starts_word = rule.is_word_start.copy()
         starts_word[[rule.cls_id, rule.sep_id]] = True
         token_boundary = starts_word[sequences.input_ids] & is_token
+
+        # [32, 20]: which of the 20 predictions an example has.
         is_used = np.arange(rule.max_predictions) < masked.counts[:, None]
         return RecordBatch(
             {

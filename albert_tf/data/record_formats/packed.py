@@ -44,41 +44,56 @@ class PackedFormat(base.RecordFormat):
         from albert_tf.data.packing import pack
         from albert_tf.data.pretraining_examples import shuffled
 
+        # Examples of 4, 2 and 5 tokens in rows of 8 -> packed [2, 1, 0] and per_row [2, 1].
         packed, per_row = pack(lengths, max_seq_length, MAX_EXAMPLES_PER_ROW)
-        new_rows = shuffled(len(per_row), seed)  # `pack` sorts the examples by their lengths
+        # The rows in a new order, as `pack` sorts the examples by their lengths: [1, 0] -> [0, 2, 1] and [1, 2].
+        new_rows = shuffled(len(per_row), seed)
         new_row_of_example = np.repeat(np.argsort(new_rows), per_row)
         return packed[np.argsort(new_row_of_example, kind="stable")], per_row[new_rows]
 
     def features(
         self, sequences: Sequences, masked: Masked | None, per_row: np.ndarray, rule: MaskingRule
     ) -> base.RecordBatch:
+        # 3 examples of 4, 2 and 5 tokens, of which the first two share a row: per_row is [2, 1].
         num_tokens = sequences.num_tokens
         one_each = np.ones(len(sequences.labels), np.int32)
-        # Name -> values [examples, n], and how many of the n are used.
+
+        # Name -> values [3, n], and how many of the n are used, [3].
+        input_ids = masked.input_ids if masked else sequences.input_ids
         parts = {
-            "tokens": (masked.input_ids if masked else sequences.input_ids, num_tokens),
+            "tokens": (input_ids, num_tokens),
             "num_tokens": (num_tokens[:, None], one_each),
             "first_b": (sequences.first_b[:, None], one_each),
             "label": (sequences.labels, one_each),
         }
         if masked:
+            # [3], where each example begins: [0, 4, 6] in all rows joined -> [0, 4, 0] in its own row.
             tokens_of_rows = _sums_of_rows(num_tokens, per_row)
             first_of_row = np.repeat(np.cumsum(tokens_of_rows) - tokens_of_rows, per_row)
             starts = np.cumsum(num_tokens) - num_tokens - first_of_row
+            # [3, P]: positions in the examples -> in the rows
             positions = (masked.positions + starts[:, None]).astype(np.int32)
             parts["gaps"] = (positions, masked.counts)
             parts["masked"] = (masked.ids, masked.counts)
-        joined = {name: _joined_values(*values, per_row) for name, values in parts.items()}
-        features = {name: values for name, (values, _) in joined.items()}
+
+        # [3, n] -> [2, m]: the values of a row's examples, one after the other, and how many of the m are used, [2].
+        features = {}
+        lengths = {}
+        for name, (values, counts) in parts.items():
+            features[name], lengths[name] = _joined_values(values, counts, per_row)
         if masked:
+            # The positions 1, 3 and 5 of a row -> 1, 2 and 2, which are small numbers.
             features["gaps"] = np.diff(features["gaps"], axis=1, prepend=np.int32(0))
-        wanted = np.clip(np.rint(num_tokens * rule.masked_lm_prob), 1, rule.max_predictions)
-        slots = _sums_of_rows(wanted, per_row)
+
+        # [3] -> [2]: how many predictions the rows can have.
+        num_predictions = np.clip(
+            np.rint(num_tokens * rule.masked_lm_prob), 1, rule.max_predictions
+        )
+        slots = _sums_of_rows(num_predictions, per_row)
         maxima = {
             _MAX_EXAMPLES: int(per_row.max(initial=0)),
             _MAX_PREDICTIONS: int(slots.max(initial=0)),
         }
-        lengths = {name: used for name, (_, used) in joined.items()}
         return base.RecordBatch(features, lengths, maxima)
 
     def schema(self, metadata: base.Metadata) -> base.Schema:
@@ -116,6 +131,7 @@ def _joined_values(
 
     Returns the values [rows, width], padded with 0, to the smallest width that is enough, and their number in each row.
     """
+    # [7 8 9 0] and [5 6 0 0] with the counts [3, 2], in one row -> [7 8 9 5 6].
     counts_of_rows = _sums_of_rows(counts, per_row)
     rows = np.zeros((len(per_row), width or counts_of_rows.max(initial=0)), values.dtype)
     is_used = np.arange(rows.shape[1]) < counts_of_rows[:, None]
@@ -141,18 +157,27 @@ def _dynamic_parser(
 
     def mask(numbers: np.ndarray, rows: np.ndarray, sizes_BS: np.ndarray):
         """Masks each example separately; returns rows, positions and tokens [B, P], and how many of the P are used."""
+        # 2 rows of 8 tokens: the sizes [4 2 0] and [5 0 0] of up to 3 examples -> [4, 2, 5], and per_row [2, 1].
         is_used_BS = sizes_BS > 0
         sizes = sizes_BS[is_used_BS]
         per_row = is_used_BS.sum(axis=1)
+
+        # [2, 3]: a number for each example, from which its masks follow.
         places = np.broadcast_to(np.arange(num_examples), sizes_BS.shape)
         numbers_BS = numbers[:, None] * num_examples + places
+
+        # Tokens [2, 8] -> [3, 8]: each example in a row of its own, which is masked.
         ids = np.zeros((len(sizes), row_length), np.int32)
         is_token = np.arange(row_length) < sizes[:, None]
         in_row = np.arange(row_length) < sizes_BS.sum(axis=1)[:, None]
         ids[is_token] = rows[in_row]
         masked = mask_examples(numbers_BS[is_used_BS], ids, sizes)
+
+        # [3, 8] -> [2, 8]: back into the rows.
         output = rows.copy()  # the input belongs to TensorFlow
         output[in_row] = masked.input_ids[is_token]
+
+        # [3, n] -> [2, P]: positions and tokens of the predictions; the examples begin at [0 4 6] and [0 5 5].
         firsts_BS = np.cumsum(sizes_BS, axis=1) - sizes_BS
         masked.positions[:] += firsts_BS[is_used_BS][:, None]
         labels_BP, _ = _joined_values(masked.ids, masked.counts, per_row, slots)
@@ -186,17 +211,24 @@ def _parse_rows(
     lists = {name: tf.io.RaggedFeature(tf.int64) for name in names}  # empty if a record lacks it
     parsed = tf.io.parse_example(serialized, lists)
     parsed = {name: tf.cast(value, tf.int32) for name, value in parsed.items()}
+
+    # A row of L = 8 tokens with examples of 4 and 2: the sizes [4 2 0] -> they end before [4 6 6].
     sizes_BS = _padded(parsed["num_tokens"], num_examples)
     ends_BS = tf.cumsum(sizes_BS, axis=1)
     place_L = tf.range(row_length)
     is_token_BL = place_L < ends_BS[:, -1:]
-    # The number of examples that end before a place; after the last example, the value is not used.
+    token_BL = tf.cast(is_token_BL, tf.int32)
+
+    # The number of examples that end before a place, [0 0 0 0 1 1 2 2]; after the last example, it is not used.
     place_BL = tf.zeros_like(is_token_BL, tf.int32) + place_L
     index_BL = tf.searchsorted(ends_BS, place_BL, side="right")
     index_BL = tf.minimum(index_BL, num_examples - 1)
+
+    # The position of a token in its example, [0 1 2 3 0 1 ...], and the first position of that example's segment B.
     position_BL = place_L - tf.gather(ends_BS - sizes_BS, index_BL, batch_dims=1)
     first_b_BL = tf.gather(_padded(parsed["first_b"], num_examples), index_BL, batch_dims=1)
-    token_BL = tf.cast(is_token_BL, tf.int32)
+
+    # The gaps 1, 2, 2 of P = 4 -> the positions [1 3 5 5], of which three are used.
     is_used_BP = tf.sequence_mask(tf.cast(parsed["masked"].row_lengths(), tf.int32), slots)
     masked_BP = tf.cumsum(_padded(parsed["gaps"], slots), axis=1)
     features = {

@@ -27,9 +27,10 @@ def encode_examples(
     how many of a feature's first values each record gets, if not all.
     """
     names = [name.encode() for name in features]
-    # A single array for all features: otherwise numba would compile for each set of features.
+    # [32, 128], [32, 128], [32, 1] -> [32, 257]: a single array for all features, as numba would compile for each set.
     values = np.concatenate([array.view(np.int32) for array in features.values()], axis=1)
     widths = np.array([array.shape[1] for array in features.values()])
+    # [32, 3]: how many values of each feature a record has.
     used = np.tile(widths, (len(values), 1))
     for name, lengths_of_name in (lengths or {}).items():
         used[:, list(features).index(name)] = lengths_of_name

@@ -42,18 +42,25 @@ def _finding_special_tokens(encode: Callable, tokenizer: Tokenizer) -> Callable:
 
     @tf.function(input_signature=[TEXTS], autograph=False)
     def encode_parts(texts: tf.Tensor) -> tf.RaggedTensor:
-        # The last code point, which is not a character, stands between the parts of a text.
+        # The last code point, which is not a character, stands between the parts of a text:
+        # "a[SEP]b" and "c" -> [["a", "[SEP]", "b"], ["c"]], so [2, (3, 1)].
         texts = tf.strings.regex_replace(valid(texts), _NO_CHARACTER, "\ufffd")
         marked = tf.strings.regex_replace(texts, pattern, rf"{_NO_CHARACTER}\1{_NO_CHARACTER}")
-        parts = tf.strings.split(marked, _NO_CHARACTER)  # [B, (parts)]
-        is_token = parts.flat_values[:, None] == tf.constant(tokens)  # [parts, special tokens]
+        parts = tf.strings.split(marked, _NO_CHARACTER)
+
+        # [4, 5]: which of 5 special tokens each of the 4 parts is; [4], whether it is one of them.
+        is_token = parts.flat_values[:, None] == tf.constant(tokens)
         is_special = tf.reduce_any(is_token, axis=1)
+
+        # [4, (0 or 1)]: the id of a special token; [4, (tokens)]: the ids of a text, none for a special token.
         ids = tf.gather(tf.constant(tokenizer.special_ids()), tf.argmax(is_token, axis=1))
         of_special = tf.RaggedTensor.from_row_lengths(
             ids[is_special], tf.cast(is_special, tf.int64)
         )
         of_text = encode(tf.where(is_special, "", parts.flat_values))
-        of_parts = tf.concat([of_special, of_text], axis=1)  # [parts, (tokens)]
+
+        # [4, (tokens)] -> [2, (tokens)]
+        of_parts = tf.concat([of_special, of_text], axis=1)
         return tf.RaggedTensor.from_row_splits(of_parts, parts.row_splits).merge_dims(1, 2)
 
     return encode_parts

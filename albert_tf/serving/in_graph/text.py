@@ -24,9 +24,11 @@ class GraphText(tf.Module):
 
     def pairs(self, text_a: tf.Tensor, text_b: tf.Tensor) -> dict[str, tf.Tensor]:
         """`make_pair_features` for strings [B], the second may be empty: ids, mask, segments, int32 [B, L]."""
-        first, second = self._tokenizer.encode(text_a), self._tokenizer.encode(text_b)
-        lengths = first.row_lengths(), second.row_lengths()
-        keep_a, keep_b = kept_lengths(*lengths, self.max_seq_length)
+        first = self._tokenizer.encode(text_a)
+        second = self._tokenizer.encode(text_b)
+        keep_a, keep_b = kept_lengths(
+            first.row_lengths(), second.row_lengths(), self.max_seq_length
+        )
         return self._packed(self._cut(first, keep_a), self._cut(second, keep_b), keep_b > 0)
 
     def _cut(self, ragged: tf.RaggedTensor, counts: tf.Tensor) -> tf.RaggedTensor:
@@ -38,9 +40,12 @@ class GraphText(tf.Module):
         self, first: tf.RaggedTensor, second: tf.RaggedTensor, has_second: tf.Tensor
     ) -> dict[str, tf.Tensor]:
         """Features [B, L] of [CLS] first [SEP] second [SEP]; the last [SEP] only if there is a second text."""
+        # 2 texts of 3 and 1 tokens, the second with a second text of 2 -> [2, (5, 6)].
         every = tf.ones_like(has_second)
         before = [self._optional(self._cls_id, every), first, self._optional(self._sep_id, every)]
         ids = tf.concat([*before, second, self._optional(self._sep_id, has_second)], axis=1)
+
+        # [2, (5, 6)] -> [2, 6]: ids, whether there is a token, and whether it belongs to the second text.
         input_ids = ids.to_tensor(self._pad_id)
         length = tf.shape(input_ids)[1]
         mask = tf.sequence_mask(ids.row_lengths(), length, tf.int32)

@@ -108,7 +108,9 @@ GLUE_TASKS: Mapping[str, GlueTask] = {task.name: task for task in _TASKS}
 def task_key(name: str) -> str:
     """A name without case, "-" and "_": "STS-B" is "stsb"; "diagnostic" is "ax"; names of formats mean a table."""
     key = name.strip().lower().replace("-", "").replace("_", "")
-    return OWN_TASK if key in _OWN_FORMATS else "ax" if key == "diagnostic" else key
+    if key in _OWN_FORMATS:
+        return OWN_TASK
+    return "ax" if key == "diagnostic" else key
 
 
 def find_task(name: str) -> GlueTask | None:
@@ -125,24 +127,26 @@ def read_glue(task: GlueTask, data_dir: str, split: str) -> list[TextExample]:
     paths = {group: _locate(task, data_dir, name) for group, name in names.items()}
     missing = [names[group] for group, path in paths.items() if not path]
     if len(missing) == len(names):
-        inside = " or ".join(os.path.join(task.folder, name) for name in missing)
-        raise UserError(f"--data_dir={data_dir}: has no {inside}, and no {' or '.join(missing)}")
+        in_folder_of_task = " or ".join(os.path.join(task.folder, name) for name in missing)
+        direct = " or ".join(missing)
+        raise UserError(f"--data_dir={data_dir}: has no {in_folder_of_task}, and no {direct}")
     if missing:
         print(f"{task.name}: continues without {', '.join(missing)}, not in {data_dir}", flush=True)
-    return [
-        example
-        for group, path in paths.items()
-        if path
-        for example in read_glue_file(task, path, split, group=group, source=path)
-    ]
+
+    examples: list[TextExample] = []
+    for group, path in paths.items():
+        if path:
+            examples += read_glue_file(task, path, split, group=group, source=path)
+    return examples
 
 
 def _locate(task: GlueTask, data_dir: str, name: str) -> str:
     """The path of a file, or ""; another task's folder is an error, as names and columns are often the same."""
-    inside, direct = os.path.join(data_dir, task.folder, name), os.path.join(data_dir, name)
+    in_folder_of_task = os.path.join(data_dir, task.folder, name)
+    direct = os.path.join(data_dir, name)
     try:
-        if files.exists(inside):
-            return inside
+        if files.exists(in_folder_of_task):
+            return in_folder_of_task
         folder = os.path.basename(data_dir.rstrip("/"))
         for other in _TASKS:
             if folder == other.folder and other is not task:
@@ -160,8 +164,11 @@ def read_glue_file(
     header = task.columns_without_header if is_labelled else ()
     frame = read_table(path, source=source, header=header, fills_short_rows=task.skips_broken_rows)
     columns = [*task.text_columns]
-    columns += [task.id_column] if task.id_column in frame.columns else []
-    columns += [task.label_column] if is_labelled and task.label_column else []
+    if task.id_column in frame.columns:
+        columns.append(task.id_column)
+    if is_labelled and task.label_column:
+        columns.append(task.label_column)
+
     indices = {name: index for index, name in enumerate(task.labels)}
     examples: list[TextExample] = []
     num_skipped = 0
@@ -172,10 +179,11 @@ def read_glue_file(
         if label == "" and task.skips_broken_rows:
             num_skipped += 1
             continue
-        value = None if label is None else parse_value(label, indices, f"{path}: {row}")
-        words = [fields[column] for column in task.text_columns]
+        index_or_score = None if label is None else parse_value(label, indices, f"{path}: {row}")
+        texts = [fields[column] for column in task.text_columns]
         id = fields.get(task.id_column, str(number)).strip()
-        examples.append(TextExample.of_texts(id, words, label=value, group=group, row=row))
+        examples.append(TextExample.of_texts(id, texts, label=index_or_score, group=group, row=row))
+
     if num_skipped:
         print(f"{path}: {num_skipped:,} rows without enough columns are left out", flush=True)
     if not examples:

@@ -32,11 +32,11 @@ def average_precisions(probabilities: np.ndarray, truths: np.ndarray) -> dict[st
     The average precision of a label is a mean over the examples that have it: each contributes the precision among the
     examples with at least its probability. Equal probabilities count as one step.
     """
-    given = truths.any(axis=0)
-    if not given.any():
+    occurs = truths.any(axis=0)  # of each label
+    if not occurs.any():
         return {"micro_average_precision": None, "macro_average_precision": None}
     score = sklearn_metrics().average_precision_score
-    macro = score(truths[:, given], probabilities[:, given])
+    macro = score(truths[:, occurs], probabilities[:, occurs])
     micro = score(truths.ravel(), probabilities.ravel())
     return {"micro_average_precision": float(micro), "macro_average_precision": float(macro)}
 
@@ -57,12 +57,19 @@ def balanced_weights(truths: np.ndarray, num_labels: int, *, is_multi_label: boo
     so that examples with the label have the same total weight as those without it. With one label per example, truths
     are indices of labels, int [examples, 1].
     """
-    counts = truths.sum(0) if is_multi_label else np.bincount(truths[:, 0], minlength=num_labels)
-    shares = np.maximum(len(truths) - counts, 1) if is_multi_label else len(truths) / num_labels
-    return np.where(counts, shares / np.maximum(counts, 1), 1.0).astype(np.float32)
+    wanted_counts: np.ndarray | float
+    if is_multi_label:
+        counts = truths.sum(0)
+        wanted_counts = np.maximum(len(truths) - counts, 1)
+    else:
+        counts = np.bincount(truths[:, 0], minlength=num_labels)
+        wanted_counts = len(truths) / num_labels
+    return np.where(counts, wanted_counts / np.maximum(counts, 1), 1.0).astype(np.float32)
 
 
 def weights_in_words(labels: Sequence[str], weights: np.ndarray) -> str:
     """A line about the weights of labels."""
-    named = zip(labels, weights, strict=True)
-    return f"class weights  {'  '.join(f'{name} {weight:.4g}' for name, weight in named)}"
+    weights_by_label = zip(labels, weights, strict=True)
+    return (
+        f"class weights  {'  '.join(f'{name} {weight:.4g}' for name, weight in weights_by_label)}"
+    )

@@ -35,8 +35,9 @@ class PairPredictor(Predictor):
             self.expects = f'a text, or {{"{self._columns[0]}": ...}}'
         elif self._columns:
             # GLUE's own columns have names such as "#1 String".
-            is_own = "text_columns" in task_settings
-            self.prompts = first, second = self._columns if is_own else ("text_a", "text_b")
+            are_of_user = "text_columns" in task_settings
+            self.prompts = self._columns if are_of_user else ("text_a", "text_b")
+            first, second = self.prompts
             self.expects = f'two texts with a tab between, or {{"{first}": ..., "{second}": ...}}'
             self.empty = "\t"
 
@@ -47,22 +48,24 @@ class PairPredictor(Predictor):
 
     def check(self, item: Item) -> text_pairs.TextExample:
         columns = self._columns
-        texts = list[object]()
+        texts: list[Any] = []
         if isinstance(item, str):
-            texts += [item] if len(columns) == 1 else item.split("\t")
+            texts = [item] if len(columns) == 1 else item.split("\t")
         elif isinstance(item, Mapping):
-            names = ("text_a" if "text_a" in item else "text", "text_b")
-            used = columns if columns and columns[0] in item else names
-            texts += map(item.get, used)
+            names = columns
+            if not columns or columns[0] not in item:
+                names = ("text_a" if "text_a" in item else "text", "text_b")
+            texts = [item.get(name) for name in names]
             if len(columns) < 2 and not texts[-1]:
                 texts = texts[:1]
-        if len(texts) not in ([len(columns)] if columns else [1, 2]):
+
+        allowed_numbers = (len(columns),) if columns else (1, 2)
+        if len(texts) not in allowed_numbers:
             self.refuse(item)
-        words = [text for text in texts if isinstance(text, str)]
-        if len(words) < len(texts):
+        if not all(isinstance(text, str) for text in texts):
             self.refuse(item)
-        self.count(words[0])
-        return text_pairs.TextExample.of_texts("", words)
+        self.count(texts[0])
+        return text_pairs.TextExample.of_texts("", texts)
 
     def table(self, examples: Sequence[text_pairs.TextExample]) -> FeatureTable:
         """The sequences of examples."""
@@ -72,7 +75,8 @@ class PairPredictor(Predictor):
 
 def _columns_of(task_settings: Mapping[str, Any], config: AlbertConfig) -> tuple[str, ...]:
     """Names of the columns with the one or two texts of a model; none if they are not known."""
-    if names := task_settings.get("text_columns"):
+    names = task_settings.get("text_columns")
+    if names:
         return tuple(map(str.strip, names.split(",")))
     task = glue.find_task(str(config.foreign.get("finetuning_task")))
     return task.text_columns if task else ()
@@ -85,11 +89,14 @@ class ClassificationPredictor(PairPredictor):
 
     def answers(self, examples):
         """See `Predictor`: `label` and `probability`, or `labels`, and `probabilities` by label; or `score`."""
-        values = self.settings("max_seq_length", "windows")
-        settings = text_pairs.TextFeatureSettings(self.tokenizer, **values)
+        settings = text_pairs.TextFeatureSettings(
+            self.tokenizer, **self.settings("max_seq_length", "windows")
+        )
         table = text_pairs.make_text_features(settings, examples)
         if settings.windows:  # nothing is cut
             table = dataclasses.replace(table, uncut_lengths={})
+
+        # A row for each text, or for each window; `mean_of_windows` makes one for each text.
         logits_BC = self.outputs(table)["logits"]
         labels = self.model.config.labels
         if self.model.config.is_multi_label:

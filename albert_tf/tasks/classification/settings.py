@@ -117,12 +117,11 @@ class ClassifierConfig(TaughtConfig):
 
     def __post_init__(self):
         super().__post_init__()
+        all_tasks = ", ".join([*GLUE_TASKS, OWN_TASK])
         if not self.task_name:
-            names = ", ".join([*GLUE_TASKS, OWN_TASK])
-            self.refuse("task_name", f"is required without --train_file: one of {names}")
+            self.refuse("task_name", f"is required without --train_file: one of {all_tasks}")
         if not self.glue and self.task_key != OWN_TASK:
-            known = ", ".join([*GLUE_TASKS, OWN_TASK])
-            self.refuse("task_name", f"must be one of {known}; got {self.task_name!r}")
+            self.refuse("task_name", f"must be one of {all_tasks}; got {self.task_name!r}")
         unknown = {*self.metric_names} - {*names_for(is_regression=self.is_regression)}
         if unknown or (self.metrics and (self.task_key != OWN_TASK or self.is_multi_label)):
             names = ", ".join(names_for(is_regression=self.is_regression))
@@ -166,11 +165,11 @@ class ClassifierConfig(TaughtConfig):
                     settings.refuse(name, f"{reason}: leave it out")
 
     def _check_separator(self) -> None:
-        given = "label_separator" if self.label_separator else "label_column"
+        flag = "label_separator" if self.label_separator else "label_column"
         if self.task_key != OWN_TASK:
-            self.refuse(given, f"is for --task_name=table, not {self.task_name}")
+            self.refuse(flag, f"is for --task_name=table, not {self.task_name}")
         if self.kind == "regression":
-            self.refuse(given, "and --kind=regression contradict each other")
+            self.refuse(flag, "and --kind=regression contradict each other")
         if any(character in self.label_separator for character in "\t\r\n"):
             self.refuse("label_separator", "must not be a tab or a line break, which end a field")
 
@@ -182,8 +181,8 @@ class ClassifierConfig(TaughtConfig):
     @property
     def metric_names(self) -> tuple[str, ...]:
         """The names in --metrics, or the defaults."""
-        given = tuple(filter(None, map(str.strip, self.metrics.split(","))))
-        return given or names_for(is_regression=self.is_regression)[:2]
+        names = tuple(filter(None, map(str.strip, self.metrics.split(","))))
+        return names or names_for(is_regression=self.is_regression)[:2]
 
     @property
     def task_key(self) -> str:
@@ -252,6 +251,7 @@ class ClassifierConfig(TaughtConfig):
         labels = self.label_column_names
         if not all(labels) or len({*labels}) < len(labels):
             self.refuse("label_column", f"must be different names, got {self.label_column!r}")
-        if both := {*labels} & {*texts}:
-            reason = f"={min(both)} is in --text_columns, too: a model would read its answers"
+        in_both = {*labels} & {*texts}
+        if in_both:
+            reason = f"={min(in_both)} is in --text_columns, too: a model would read its answers"
             self.refuse("label_column", reason)

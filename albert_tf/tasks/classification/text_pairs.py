@@ -91,9 +91,14 @@ def mean_of_windows(table: FeatureTable, values: np.ndarray) -> np.ndarray:
     """The mean of the values [windows, ...] of each text's windows, [texts, ...]; without windows, the values."""
     if FIRST_WINDOW not in table.columns or not len(values):
         return values
+    # 3 windows of the first text and 2 of the second: they begin at [0, 3], and their numbers are [3, 2].
     firsts = np.flatnonzero(table.columns[FIRST_WINDOW][:, 0])
-    counts = np.diff([*firsts, len(values)]).reshape(-1, *[1] * (values.ndim - 1))
-    return np.add.reduceat(values, firsts, axis=0) / counts.astype(values.dtype)
+    counts = np.diff([*firsts, len(values)])
+
+    # [5, C] -> [2, C]; the numbers are [2, 1], for any number of axes.
+    sums = np.add.reduceat(values, firsts, axis=0)
+    further_axes = [1] * (values.ndim - 1)
+    return sums / counts.reshape([-1, *further_axes]).astype(values.dtype)
 
 
 def _label_columns(examples: Sequence[TextExample]) -> dict[str, Sequence]:

@@ -5,6 +5,7 @@ import dataclasses
 import math
 import re
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from albert_tf.core.errors import UserError
 from albert_tf.tasks.classification.text_pairs import TextExample
@@ -36,12 +37,12 @@ def read_own(
     columns = [*text_columns, *label_columns]
     for row, cells in zip(frame.index, chosen(frame, columns, source), strict=True):
         place = f"{path}: {row}"
-        words = [text_of(cell, place) for cell in cells[: len(text_columns)]]
+        texts = [text_of(cell, place) for cell in cells[: len(text_columns)]]
         label = cells[-1] if label_columns else None
         if len(label_columns) > 1:
             marks = zip(label_columns, cells[len(text_columns) :], strict=True)
             label = [name for name, mark in marks if _is_marked(name, mark, place)]
-        examples.append(TextExample.of_texts(str(len(examples)), words, label=label, row=row))
+        examples.append(TextExample.of_texts(str(len(examples)), texts, label=label, row=row))
     if skip_unlabeled and label_columns:
         examples = _labelled(examples, source)
     check_texts(examples, text_columns, source)
@@ -72,18 +73,18 @@ def with_values(
 ) -> list[TextExample]:
     """The examples of `read_own` with indices of labels; without labels with scores; with a separator with sets."""
     indices = label_indices(labels)
-    found = []
+    examples_with_values = []
     for example in examples:
         place = f"{path}: {example.row}"
-        value = example.label
+        value: Any
         if label_separator:
-            words = split_labels(value, label_separator, place)
-            own = {parse_value(word, indices, place) for word in words}
-            value = tuple(int(index in own) for index in range(len(labels)))
+            names = split_labels(example.label, label_separator, place)
+            indices_of_example = {parse_value(name, indices, place) for name in names}
+            value = tuple(int(index in indices_of_example) for index in range(len(labels)))
         else:
-            value = parse_value(_one_label(value, place), indices, place)
-        found.append(dataclasses.replace(example, label=value))
-    return found
+            value = parse_value(_one_label(example.label, place), indices, place)
+        examples_with_values.append(dataclasses.replace(example, label=value))
+    return examples_with_values
 
 
 def check_labelled(examples: Sequence[TextExample], path: str) -> None:
@@ -91,8 +92,8 @@ def check_labelled(examples: Sequence[TextExample], path: str) -> None:
     unlabeled = [example for example in examples if not str(example.label).strip()]
     if not unlabeled:
         return
-    others = f", nor have {len(unlabeled) - 1:,} other rows" if len(unlabeled) > 1 else ""
-    reason = f"has no label{others}; --skip_unlabeled leaves such rows out"
+    further_rows = f", nor have {len(unlabeled) - 1:,} other rows" if len(unlabeled) > 1 else ""
+    reason = f"has no label{further_rows}; --skip_unlabeled leaves such rows out"
     raise UserError(f"{path}: {unlabeled[0].row}: {reason}")
 
 

@@ -107,7 +107,8 @@ class DistillationTask(Task):
         table = FeatureTable.from_rows({"input_ids": rows}, {})
         print(f"--{flag}: {len(table):,} texts, {int(table.row_splits[-1]):,} tokens", flush=True)
         self._warn_of_texts(flag, table, uncut_lengths)
-        if flag == "input_file" and (longest := table.lengths.max()) < self._positions:
+        longest = table.lengths.max()
+        if flag == "input_file" and longest < self._positions:
             note = f"longer texts than these ({longest} tokens) are not learned"
             print(f"NOTE      {note}", flush=True)
         buckets = lengths_to_pad_to(table.lengths, config.max_seq_length, 6)
@@ -199,10 +200,14 @@ class DistillationTask(Task):
         config = self.config
         counts = self.loss_counts(features)
         weights_BL, weights_B = _weights(features)
+
+        # [2, 8, 4] of 4 pairs of layers -> [2, 8] of all but the last, and of the last
         variances = self._variances_in_training if training else self._variances_in_evaluation
         errors_BLZ = _relative_errors(outputs, variances)
         hidden_BL = tf.reduce_mean(errors_BLZ[:, :, :-1], axis=-1)
         last_BL = errors_BLZ[:, :, -1]
+
+        # [2]: of the mean vectors of texts
         apart_B = 1.0 - _cosines(outputs, weights_BL)
         sums = {
             "hidden_loss": config.hidden_weight * tf.reduce_sum(hidden_BL * weights_BL),

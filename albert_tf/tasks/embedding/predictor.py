@@ -21,13 +21,10 @@ class Embedder(Predictor):
     def embed(self, texts: str | Iterable[str]) -> np.ndarray:
         """See `Predictor.embed`; warns as `predict` does."""
         before = dataclasses.replace(self.report.tokens)
-        vectors = (
-            self.vectors_of_texts([texts])[0]
-            if isinstance(texts, str)
-            else self.vectors_of_texts(texts)
-        )
+        several = [texts] if isinstance(texts, str) else texts
+        vectors = self.vectors_of_texts(several)
         self.warn(before)
-        return vectors
+        return vectors[0] if isinstance(texts, str) else vectors
 
     def vectors_of_texts(self, texts: Iterable[str]) -> np.ndarray:
         """`embed` without warnings."""

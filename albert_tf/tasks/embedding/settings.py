@@ -80,15 +80,16 @@ class EmbeddingConfig(FineTuningConfig):
         for size, weight in self.matryoshka_weights.items():
             if size < 1 or not 0 < weight < math.inf:
                 self.refuse("matryoshka_dims", f"must be above 0, got {size}:{weight:g}")
-        wanted = self.row_of_loss.num_texts if self.train_file else (1, MOST_TEXTS)
-        self._check_columns("text_columns", wanted)
-        wanted = {"scores": (2, 2), "triplets": (3, 3)}.get(
-            self.kind_of_evaluation, (2, MOST_TEXTS)
-        )
+        least, most = self.row_of_loss.num_texts if self.train_file else (1, MOST_TEXTS)
+        self._check_columns("text_columns", least, most)
+
+        kind = self.kind_of_evaluation
         if self.eval_file or self.eval_fraction:
             name = "eval_columns" if self.eval_columns else "text_columns"
-            self._check_columns(name, wanted)
-        kind = self.kind_of_evaluation
+            numbers_of_kinds = {"scores": (2, 2), "triplets": (3, 3)}
+            least, most = numbers_of_kinds.get(kind, (2, MOST_TEXTS))
+            self._check_columns(name, least, most)
+
         if self.eval_fraction and kind == "scores" and not self.row_of_loss.needs_scores:
             self.refuse(
                 "eval_fraction",
@@ -99,9 +100,8 @@ class EmbeddingConfig(FineTuningConfig):
         if self.corpus_file and self.kind_of_evaluation != "retrieval":
             self.refuse("corpus_file", "is for --eval_kind=retrieval")
 
-    def _check_columns(self, name: str, wanted: tuple[int, int]) -> None:
+    def _check_columns(self, name: str, least: int, most: int) -> None:
         names = columns(getattr(self, name))
-        least, most = wanted
         if not all(names) or len({*names}) < len(names) or not least <= len(names) <= most:
             number = f"{least}" if least == most else f"{least} to {most}"
             self.refuse(name, f"must be {number} names, got {getattr(self, name)!r}")

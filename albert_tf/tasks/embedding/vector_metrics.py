@@ -51,19 +51,20 @@ def nearest(
     """
     number = min(number, len(corpus))
     indices = []
-    products = []
+    best_scores = []
     for start in range(0, len(queries), _QUERIES_AT_A_TIME):
+        # [256, D] and [5000, D] -> [256, 5000]
         batch = queries[start : start + _QUERIES_AT_A_TIME]
         scores = similarities(batch, corpus, similarity)
-        # The smallest of the largest: all rows above it, and the first ones equal to it.
+        # [256]: the smallest of the largest; all rows above it are chosen, and the first ones equal to it.
         least = np.partition(scores, -number, axis=1)[:, -number]
         for row, bound in zip(scores, least, strict=True):
-            (best,) = np.nonzero(row >= bound)
-            best = best[np.argsort(-row[best], kind="stable")][:number]
+            (candidates,) = np.nonzero(row >= bound)
+            best = candidates[np.argsort(-row[candidates], kind="stable")][:number]
             indices.append(best)
-            products.append(row[best])
+            best_scores.append(row[best])
     shape = (-1, number)
-    return np.reshape(indices, shape).astype(np.int64), np.reshape(products, shape)
+    return np.reshape(indices, shape).astype(np.int64), np.reshape(best_scores, shape)
 
 
 def correlations(vectors: np.ndarray, scores: np.ndarray) -> dict[str, float | None]:
@@ -81,19 +82,22 @@ def triplet_accuracy(vectors: np.ndarray) -> float:
     return float(np.mean(cosines(anchors, positives) > cosines(anchors, negatives)))
 
 
-def retrieval(found: Sequence, relevant: Sequence[Collection[int]]) -> dict[str, float]:
+def retrieval(results: Sequence, relevant: Sequence[Collection[int]]) -> dict[str, float]:
     """Recall, mean reciprocal rank and nDCG of search results, averaged over the queries.
 
-    For each query, `found` are the rows that were found, the best first, int [at least 10 if there are as many],
+    For each query, `results` are the rows that were found, the best first, int [at least 10 if there are as many],
     and `relevant` those that should be found.
     """
     gains = 1 / np.log2(2 + np.arange(10))
-    sums = dict.fromkeys(("ndcg_at_10", "mrr_at_10", *(f"recall_at_{k}" for k in CUTOFFS)), 0.0)
-    for rows, right in zip(found, relevant, strict=True):
-        hits = np.isin(rows, list(right))
-        for k in CUTOFFS:
-            sums[f"recall_at_{k}"] += hits[:k].sum() / len(right)
+    names = ("ndcg_at_10", "mrr_at_10", *(f"recall_at_{k}" for k in CUTOFFS))
+    sums = dict.fromkeys(names, 0.0)
+    for rows, relevant_rows in zip(results, relevant, strict=True):
+        # The rows [7, 2, 5, ...], of which 2 and 9 should be found -> [0, 1, 0, ...], so the rank [1] from 0.
+        hits = np.isin(rows, list(relevant_rows))
         ranks = np.flatnonzero(hits[:10])
-        sums["mrr_at_10"] += 1 / (1 + ranks[0]) if len(ranks) else 0
-        sums["ndcg_at_10"] += gains[ranks].sum() / gains[: len(right)].sum()
+        for k in CUTOFFS:
+            sums[f"recall_at_{k}"] += hits[:k].sum() / len(relevant_rows)
+        if len(ranks):
+            sums["mrr_at_10"] += 1 / (1 + ranks[0])
+        sums["ndcg_at_10"] += gains[ranks].sum() / gains[: len(relevant_rows)].sum()
     return {name: float(total / len(relevant)) for name, total in sums.items()}

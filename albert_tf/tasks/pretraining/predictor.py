@@ -39,16 +39,20 @@ class PretrainedPredictor(PairPredictor, Embedder):
         answers: list[Answer] = [{}] * len(examples)
         for use in dict.fromkeys(uses):
             indices = [index for index, name in enumerate(uses) if name == use]
-            chosen = [examples[index] for index in indices]
-            if use == "fill":
-                found = list(map(self._fill, chosen))
-            else:
-                found = self._order(chosen) if use == "order" else self._embed(chosen)
-            for index, answer in zip(indices, found, strict=True):
+            examples_of_use = [examples[index] for index in indices]
+            match use:
+                case "fill":
+                    answers_of_use = list(map(self._fill, examples_of_use))
+                case "order":
+                    answers_of_use = self._order(examples_of_use)
+                case _:
+                    answers_of_use = self._embed(examples_of_use)
+            for index, answer in zip(indices, answers_of_use, strict=True):
                 answers[index] = answer
         return answers
 
     def _use(self, example: TextExample) -> str:
+        """What is done with an example: "order", "fill" or "embed"; a UserError if the model cannot do it."""
         if example.text_b is not None:
             for prefix in ("cls/seq_relationship/", "bert/pooler/"):
                 self._check_head("order two texts", prefix)
@@ -85,20 +89,28 @@ class PretrainedPredictor(PairPredictor, Embedder):
         return np.stack([hidden_LD[:length].mean(axis=0) for hidden_LD, length in rows])
 
     def _fill(self, example: TextExample) -> Answer:
+        """The best tokens for each mask of a text, and the text with the best of all."""
         tokenizer = self.tokenizer
-        middle = encode_masked(tokenizer, example.text_a)
-        self.report.count_length("max_seq_length", len(middle) + 2)
-        kept = tokenizer.cut(middle, self.task_settings["max_seq_length"] - 2)
+        ids_of_text = encode_masked(tokenizer, example.text_a)
+        self.report.count_length("max_seq_length", len(ids_of_text) + 2)
+        kept = tokenizer.cut(ids_of_text, self.task_settings["max_seq_length"] - 2)
         ids = np.array([tokenizer.cls_id, *kept, tokenizer.sep_id], np.int32)
         self.report.tokens.add(ids, tokenizer)
+
+        # 12 tokens, of which 2 are masks -> the scores of all tokens for each of them, [2, 30000].
         (positions_P,) = np.nonzero(ids == tokenizer.mask_id)
         outputs = self.compute({"input_ids": ids[None], "masked_lm_positions": positions_P[None]})
         logits_PV = outputs["masked_lm_logits"][0]
+
+        # [2, 30000] -> [2, 5]
         best_PK = np.argsort(-logits_PV, axis=-1, kind="stable")[:, :_NUM_CANDIDATES]
-        masks = [
-            [{"token": tokenizer.id_to_token(id), "probability": float(row[id])} for id in best]
-            for best, row in zip(best_PK, softmax(logits_PV), strict=True)
-        ]
+        masks = []
+        for best, probabilities in zip(best_PK, softmax(logits_PV), strict=True):
+            candidates = [
+                {"token": tokenizer.id_to_token(id), "probability": float(probabilities[id])}
+                for id in best
+            ]
+            masks.append(candidates)
         ids[positions_P] = best_PK[:, 0]
         return {"text": tokenizer.decode(ids.tolist()), "masks": masks}
 
@@ -111,20 +123,25 @@ class PretrainedPredictor(PairPredictor, Embedder):
         """The scores of texts that `row_to_score` has converted."""
         for row in rows:
             self.report.tokens.add(np.array(row), self.tokenizer)
+        # 2 texts of 3 and 2 tokens -> 5 pairs of a text and the position that is masked, the shorter text first.
         masked = [
             (row, position)
             for row in sorted(range(len(rows)), key=lambda row: len(rows[row]))
             for position in range(1, len(rows[row]) - 1)
         ]
+        # [5] -> [2]: the sum over the tokens of each text.
         sums = np.zeros(len(rows))
         for begin in range(0, len(masked), self.batch_size):
             batch = np.array(masked[begin : begin + self.batch_size])
             np.add.at(sums, batch[:, 0], self._log_probabilities(rows, batch))
+
         counts = [len(row) - 2 for row in rows]  # 0 for an empty line
         answers: list[Answer] = []
-        for sum, count in zip(sums.tolist(), counts, strict=True):
-            perplexity = float(np.exp(-sum / count)) if count else None
-            answers.append({"log_likelihood": sum, "tokens": count, "perplexity": perplexity})
+        for log_likelihood, count in zip(sums.tolist(), counts, strict=True):
+            perplexity = float(np.exp(-log_likelihood / count)) if count else None
+            answers.append(
+                {"log_likelihood": log_likelihood, "tokens": count, "perplexity": perplexity}
+            )
         return answers
 
     def row_to_score(self, text: Item) -> list[int]:
@@ -139,14 +156,19 @@ class PretrainedPredictor(PairPredictor, Embedder):
 
     def _log_probabilities(self, rows: Sequence[list[int]], masked_B2: np.ndarray) -> np.ndarray:
         """The log probability, float [B], of each token that is masked: int [B, 2], the indices of row and token."""
+        # [5, 2] -> [5, 5]: the ids of 3 tokens with [CLS] and [SEP], three times, and those of 2 tokens twice.
         positions_B1 = masked_B2[:, 1:]
         lengths = np.array([len(rows[row]) for row in masked_B2[:, 0]])
         ids_BL = np.zeros([len(masked_B2), lengths.max()], np.int32)
         for index, row in enumerate(masked_B2[:, 0]):
             ids_BL[index, : lengths[index]] = rows[row]
+        mask_BL = (np.arange(ids_BL.shape[1]) < lengths[:, None]).astype(np.int32)
+
+        # [5, 1]: the token in whose place [MASK] is put.
         truths_B1 = np.take_along_axis(ids_BL, positions_B1, axis=1)
         np.put_along_axis(ids_BL, positions_B1, self.tokenizer.mask_id, axis=1)
-        mask_BL = (np.arange(ids_BL.shape[1]) < lengths[:, None]).astype(np.int32)
+
+        # [5, 30000] -> [5]
         features: dict[str, np.ndarray] = {"input_ids": ids_BL, "input_mask": mask_BL}
         features["masked_lm_positions"] = positions_B1.astype(np.int32)
         logits_BV = self.compute(features)["masked_lm_logits"][:, 0].astype(np.float64)

@@ -61,46 +61,61 @@ class PretrainingTask(Task):
     def _find_records(self, run: RunConfig) -> None:
         config = self.config
         config.check_with({RunConfig: run})
-        flags = ["input_file"] if run.do_train else []
-        flags += ["eval_file"] if run.do_eval and config.eval_file else []
+        flags = []
+        if run.do_train:
+            flags.append("input_file")
+        if run.do_eval and config.eval_file:
+            flags.append("eval_file")
         records = {flag: find_pretraining_records(getattr(config, flag), flag) for flag in flags}
         self._all_records = records
+
         devices = tf.distribute.get_strategy().num_replicas_in_sync
         parts = {"input_file": devices * run.gradient_accumulation_steps, "eval_file": devices}
+        buffer_examples = config.shuffle_buffer_examples
         data = {}
-        for flag, found in records.items():
+        for flag, record_set in records.items():
             # Such hosts would mask the records, but this process's compiled function is not there.
-            if mask_settings(found.metadata) and run.tpu_name not in ("", "local"):
+            if mask_settings(record_set.metadata) and run.tpu_name not in ("", "local"):
                 reason = f"--tpu_name={run.tpu_name}, whose hosts mask nothing"
                 raise UserError(f"--{flag}: needs records of --masking=static with {reason}")
-            shuffling = config.shuffle_buffer_examples > 1, config.shuffle_buffer_examples
-            data[flag] = RecordData(found, *shuffling, parts=parts[flag])
+            is_shuffled = buffer_examples > 1
+            data[flag] = RecordData(record_set, is_shuffled, buffer_examples, parts=parts[flag])
         self.train_data = data.get("input_file")
         self.eval_data = data.get("eval_file")
 
     def _resolve_model_config(self, run: RunConfig) -> AlbertConfig:
-        config, path, stretches = self.config, run.init_checkpoint, run.warm_start_from_shallower
-        num_layers = None if stretches else config.num_hidden_layers
-        weights = pretrained.read_weights(path, num_layers) if path else None
-        beside = weights.vocabulary if weights else ""
-        self._vocabulary_file = config.vocabulary_file or beside
-        facts = {f"--{flag}": found.metadata for flag, found in self._all_records.items()}
-        vocab_size = next(iter(facts.values())).get("vocab_size")
+        """The sizes of the model, which records, flags, vocabularies and the initial model agree on."""
+        config = self.config
+        stretches = run.warm_start_from_shallower
+        weights = None
+        if run.init_checkpoint:
+            num_layers = None if stretches else config.num_hidden_layers
+            weights = pretrained.read_weights(run.init_checkpoint, num_layers)
+        vocabulary_of_model = weights.vocabulary if weights else ""
+        self._vocabulary_file = config.vocabulary_file or vocabulary_of_model
+
+        metadata_of_flags = {
+            f"--{flag}": record_set.metadata for flag, record_set in self._all_records.items()
+        }
+        first_metadata = next(iter(metadata_of_flags.values()))
         checkpoint = weights.config if weights else None
-        model_config = config.chosen_config(run, checkpoint, vocab_size)
+        model_config = config.chosen_config(run, checkpoint, first_metadata.get("vocab_size"))
+
         # How the text of an initial model was cleaned, as far as its files say.
         cleaning = {name: getattr(weights, name, None) for name in _CLEANING}
-        facts |= {
+        facts = {
+            **metadata_of_flags,
             "the flag": config.to_dict(),
             "the model": {"vocab_size": model_config.vocab_size, **cleaning},
         }
-        for file in filter(None, (config.vocabulary_file, beside)):
+        for file in filter(None, (config.vocabulary_file, vocabulary_of_model)):
             facts[file] = {"spm_sha256": Tokenizer.from_file(file).sha256}
         _check_agreement(facts)
         self._check_fits(model_config)
-        learned = next(iter(facts.values())).get("sentence_task", "none")
-        if learned not in ("none", model_config.sentence_task):
-            foreign = {**model_config.foreign, "sentence_task": learned}
+
+        sentence_task = first_metadata.get("sentence_task", "none")
+        if sentence_task not in ("none", model_config.sentence_task):
+            foreign = {**model_config.foreign, "sentence_task": sentence_task}
             model_config = model_config.replace(foreign=foreign)
         fit = depth.stretched if stretches else depth.fitted
         self._init_weights = fit(weights, model_config) if weights else None
@@ -115,8 +130,8 @@ class PretrainingTask(Task):
             most = model_config.max_position_embeddings
             if length > most or largest >= model_config.vocab_size:
                 limits = f"the model has {most} positions and vocab_size {model_config.vocab_size}"
-                found = f"has {length} tokens in a row and token id {largest}"
-                raise UserError(f"--{flag} {found}, but {limits}")
+                needs = f"has {length} tokens in a row and token id {largest}"
+                raise UserError(f"--{flag} {needs}, but {limits}")
 
     def _sample(self, record_set: RecordSet, num_records: int) -> dict[str, np.ndarray]:
         """The first records, as one batch."""
@@ -195,10 +210,10 @@ class PretrainingTask(Task):
         """Writes the model in the Hugging Face layout, with its vocabulary if it is known."""
         metadata = self._all_records["input_file"].metadata
         texts = [os.path.basename(entry["file"]) for entry in metadata.get("input_files", [])]
-        known = {**metadata, **metadata.get("counts", {}), "text": ", ".join(texts)}
-        known["examples"] = self.train_data.num_examples if self.train_data else 0
-        names = [name for name in _DATA_OF_CARD if known.get(name, "") != ""]
-        data = {name.replace("_", " "): known[name] for name in names}
+        facts = {**metadata, **metadata.get("counts", {}), "text": ", ".join(texts)}
+        facts["examples"] = self.train_data.num_examples if self.train_data else 0
+        names = [name for name in _DATA_OF_CARD if facts.get(name, "") != ""]
+        data = {name.replace("_", " "): facts[name] for name in names}
         # If no pair is out of order, the head learns only to answer that.
         has_order = metadata.get("sentence_task") != "none"
         unlearned = [] if has_order else model.named_variables()
@@ -229,13 +244,13 @@ def _check_agreement(facts: Mapping[str, Mapping[str, Any]]) -> None:
     """Checks that what records, flags, vocabularies and model say about the same thing is the same."""
     sizes = ("max_seq_length", "max_predictions_per_seq", "spm_sha256", "vocab_size")
     for name in (*sizes, *_CLEANING):
-        told = {
-            owner: values[name]
-            for owner, values in facts.items()
-            if values.get(name) or values.get(name) is False
+        value_of_owner = {
+            owner: facts_of_owner[name]
+            for owner, facts_of_owner in facts.items()
+            if facts_of_owner.get(name) or facts_of_owner.get(name) is False
         }
-        if len(set(told.values())) > 1:
-            words = ", ".join(f"{owner} has {value}" for owner, value in told.items())
+        if len(set(value_of_owner.values())) > 1:
+            words = ", ".join(f"{owner} has {value}" for owner, value in value_of_owner.items())
             raise UserError(f"{name} must be the same everywhere: {words}")
 
 

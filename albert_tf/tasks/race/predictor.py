@@ -27,10 +27,10 @@ class ChoicePredictor(Predictor):
     default_settings = defaults_of(RaceConfig, *_OF_FEATURES)
 
     def check(self, item: Item) -> passages.RaceQuestion:
-        values: Mapping[str, Any] = item if isinstance(item, Mapping) else {}
-        article: Any = values.get("article", values.get("context"))
-        question: Any = values.get("question")
-        options: Any = values.get("options")
+        fields: Mapping[str, Any] = item if isinstance(item, Mapping) else {}
+        article: Any = fields.get("article", fields.get("context"))
+        question: Any = fields.get("question")
+        options: Any = fields.get("options")
         if not isinstance(options, list) or not 2 <= len(options) <= len(passages.LETTERS):
             self.refuse(item)
         if not all(isinstance(text, str) for text in (article, question, *options)):

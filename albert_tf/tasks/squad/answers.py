@@ -90,19 +90,26 @@ def candidate_spans(
     Source: squad_utils.py (`accumulate_predictions_v1`, `accumulate_predictions_v2`).
     """
     if "cls_logits" in outputs:
-        start_scores, starts, end_scores, ends, cls_logits = (outputs[name] for name in V2_OUTPUTS)
+        # 7 windows of 3 questions: starts [7, 5], and their ends [7, 25] -> [7, 5, 5].
+        start_scores = outputs["start_top_log_probs"]
+        starts = outputs["start_top_index"]
         shape = (*starts.shape, -1)
-        ends = ends.reshape(shape)
-        end_scores = end_scores.reshape(shape)
+        end_scores = outputs["end_top_log_probs"].reshape(shape)
+        ends = outputs["end_top_index"].reshape(shape)
+
+        # [7] -> [3]: the least logit of a question's windows.
         question = windows.columns["question_index"][:, 0]
         null_odds = np.full(question.max() + 1, np.inf)
-        np.minimum.at(null_odds, question, cls_logits)
+        np.minimum.at(null_odds, question, outputs["cls_logits"])
     else:
+        # Starts [7, 20], and ends [7, 1, 20], which are the same for each start.
         starts, start_scores = _best_tokens(windows, outputs["start_logits"], n_best_size)
         ends, end_scores = _best_tokens(windows, outputs["end_logits"], n_best_size)
         ends = ends[:, None]
         end_scores = end_scores[:, None]
         null_odds = np.zeros(0)
+
+    # For each chunk of windows, five arrays [spans] -> those of all windows.
     arrays = _valid_spans(windows, starts, start_scores, ends, end_scores, max_answer_length)
     spans = Spans(*map(np.concatenate, zip(*arrays, strict=True)), null_odds)  # type: ignore[call-arg]
     spans = spans.take(spans.end_chars > spans.start_chars)
@@ -134,16 +141,20 @@ def _valid_spans(
     length = 1 + max(windows.lengths.max() - 1, starts.max(), ends.max())
     names = ["start_chars", "end_chars", "is_max_context", "question_index"]
     for first in range(0, len(windows), _WINDOWS_AT_A_TIME):
+        # [7, 384]: 7 windows of at most 384 tokens.
         chunk = slice(first, first + _WINDOWS_AT_A_TIME)
         features = windows.batch(np.arange(len(windows))[chunk], length, names)
         is_token = features["input_mask"] == 1
-        start_chars, end_chars = features["start_chars"], features["end_chars"]
+        start_chars = features["start_chars"]
+        end_chars = features["end_chars"]
         is_context = is_token & (start_chars >= 0)
         # A token without text ends where the last token with text before it ends: no answer ends in white space.
         has_text = is_token & (end_chars > start_chars)
         end_chars = np.maximum.accumulate(np.where(has_text, end_chars, -1), axis=1)
 
-        start, end = starts[chunk][:, :, None], ends[chunk]  # [W, S, 1], [W, S or 1, E]
+        # Starts [7, 20, 1] and ends [7, 1, 20], or [7, 5, 1] and [7, 5, 5] -> all pairs, [7, 20, 20] or [7, 5, 5].
+        start = starts[chunk][:, :, None]
+        end = ends[chunk]
         window = np.arange(len(start))[:, None, None]
         is_valid = (
             (features["is_max_context"][window, start] == 1)
@@ -155,6 +166,7 @@ def _valid_spans(
         def valid(values: np.ndarray, is_valid: np.ndarray = is_valid) -> np.ndarray:
             return np.broadcast_to(values, is_valid.shape)[is_valid]
 
+        # [7, 20, 20] -> [spans]
         yield (
             valid(features["question_index"][:, :, None]),
             valid(start_chars[window, start]),
@@ -189,30 +201,41 @@ def best_answers(
 
     (The original then answers "empty" for SQuAD 1.1.) Source: squad_utils.py (`write_predictions_v1` and `_v2`).
     """
+    # The spans of 3 questions, [0 0 0 2 2], begin and end at [0, 3, 3, 5].
     splits = np.searchsorted(spans.question, np.arange(len(questions) + 1))
-    fields = (spans.start_log_probs, spans.end_log_probs, spans.start_chars, spans.end_chars)
     answers: list[list[Answer]] = []
     for question, begin, end in zip(questions, splits[:-1], splits[1:], strict=True):
-        start_log_probs, end_log_probs, *ranges = (values[begin:end].tolist() for values in fields)
-        parts = visible_parts(question.context, zip(*ranges, strict=True))
-        best: dict[str, tuple] = {}
-        for start_log_prob, end_log_prob, (start, stop) in zip(
-            start_log_probs, end_log_probs, parts, strict=True
-        ):
+        start_chars = spans.start_chars[begin:end].tolist()
+        end_chars = spans.end_chars[begin:end].tolist()
+        candidates = zip(
+            spans.start_log_probs[begin:end].tolist(),
+            spans.end_log_probs[begin:end].tolist(),
+            visible_parts(question.context, zip(start_chars, end_chars, strict=True)),
+            strict=True,
+        )
+        # Text -> its first candidate.
+        best: dict[str, Answer] = {}
+        for start_log_prob, end_log_prob, (start, stop) in candidates:
             if start == stop:
                 continue
-            span = (start_log_prob, end_log_prob, start, stop)
-            best.setdefault(question.context[start:stop], span)
+            text = question.context[start:stop]
+            best.setdefault(text, Answer(text, start_log_prob, end_log_prob, 0.0, start, stop))
             if len(best) == n_best_size:
                 break
-        best = best or {"": (_NO_LOG_PROB, _NO_LOG_PROB, 0, 0)}
-        scores = [span[0] + span[1] for span in best.values()]
-        weights = [math.exp(score - max(scores)) for score in scores]
-        total = sum(weights)
-        answers.append([])
-        for (text, span), weight in zip(best.items(), weights, strict=True):
-            answers[-1].append(Answer(text, span[0], span[1], weight / total, span[2], span[3]))
+        listed = list(best.values()) or [Answer("", _NO_LOG_PROB, _NO_LOG_PROB, 0.0, 0, 0)]
+        answers.append(_with_probabilities(listed))
     return answers
+
+
+def _with_probabilities(answers: Sequence[Answer]) -> list[Answer]:
+    """The answers to a question with their probabilities."""
+    scores = [answer.start_log_prob + answer.end_log_prob for answer in answers]
+    weights = [math.exp(score - max(scores)) for score in scores]
+    total = sum(weights)
+    return [
+        answer._replace(probability=weight / total)
+        for answer, weight in zip(answers, weights, strict=True)
+    ]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -267,7 +290,8 @@ def f1_score(prediction: Sequence[str], reference: Sequence[str]) -> float:
     num_common = sum(common.values())
     if not num_common:
         return 0.0
-    precision, recall = num_common / len(prediction), num_common / len(reference)
+    precision = num_common / len(prediction)
+    recall = num_common / len(reference)
     return 2 * precision * recall / (precision + recall)
 
 
@@ -306,6 +330,7 @@ class ScoresV2:
         null_odds: Mapping[str, float],
     ):
         normalize = functools.cache(normalize_answer)
+        # [questions, 2]: exact match and F1 of each prediction's text
         scores = np.zeros((len(questions), 2))
         for row, question in enumerate(questions):
             if question.id in predictions:
@@ -314,6 +339,8 @@ class ScoresV2:
                 is_exact = predicted in references  # also true if both have no answer, with F1 0
                 f1 = (f1_score(predicted.split(), text.split()) for text in references)
                 scores[row] = is_exact, max(is_exact, *f1)
+
+        # [questions] each
         ids = [question.id for question in questions]
         self._exact, self._f1 = scores.T
         self._has_answer = np.array([bool(question.answers) for question in questions])
@@ -344,7 +371,8 @@ class ScoresV2:
         groups = {"": everything, "HasAns_": self._has_answer, "NoAns_": ~self._has_answer}
         result = {}
         for prefix, group in groups.items():
-            if total := int(group.sum()):
+            total = int(group.sum())
+            if total:
                 result[f"{prefix}exact"] = 100.0 * float(exact[group].sum()) / total
                 result[f"{prefix}f1"] = 100.0 * float(f1[group].sum()) / total
                 result[f"{prefix}total"] = total
@@ -361,18 +389,23 @@ class ScoresV2:
         """
         # 0 is the official script's threshold for no answers at all; null odds may all be below it.
         lowest = float(np.nextafter(self._null_odds.min(initial=0.0), -np.inf))
-        found = self._best_threshold(self._f1)[1]
-        best = max(found, lowest, key=lambda threshold: self.at(threshold)["f1"])
-        at_0 = {f"{name}_threshold_0": value for name, value in self.at(0.0).items()}
-        names = ("exact", "f1", "HasAns_f1", "NoAns_f1")
-        of_0 = {key: at_0[key] for name in names if (key := f"{name}_threshold_0") in at_0}
-        return {**self.at(best), "best_threshold": best, **of_0}
+        _, official_best = self._best_threshold(self._f1)
+        best = max(official_best, lowest, key=lambda threshold: self.at(threshold)["f1"])
+        results = {**self.at(best), "best_threshold": best}
+
+        at_0 = self.at(0.0)
+        for name in ("exact", "f1", "HasAns_f1", "NoAns_f1"):
+            if name in at_0:
+                results[f"{name}_threshold_0"] = at_0[name]
+        return results
 
     def _best_threshold(self, scores: np.ndarray) -> tuple[float, float]:
         """The best score in percent, and its threshold, 0 if it is best to answer nothing (`find_best_thresh`).
 
         If questions have equal null odds, the official script counts some as answered and some as not; so does this.
         """
+        # [questions]: what answering a question adds to the score. In the order of their null odds, the gains
+        # [1, -1, 1] after 2 questions that are right without an answer -> the sums [2, 3, 2, 3].
         gains = np.where(self._has_answer, scores, -self._is_text.astype(np.float64))
         none_answered = np.sum(self._is_predicted & ~self._has_answer)
         sums = np.cumsum([none_answered, *gains[self._ascending]])

@@ -19,15 +19,16 @@ from albert_tf.tasks.squad.source import SquadSource
 _V1 = row(5e-5, 48, 0.0, 3649, 365, 384)
 
 
-def _of_data(values, given):
+def _of_data(values, given_names):
     """The version of the files, if no flag says it."""
-    flags = [
-        name
-        for name in ("train_file", "eval_file")
-        if values[name] and "version" not in given and files.is_here(values[name])
-    ]
-    found = [version_of(values[name], f"--{name}={values[name]}") for name in flags]
-    return {"version": max(found)} if found else {}
+    if "version" in given_names:
+        return {}
+    versions = []
+    for name in ("train_file", "eval_file"):
+        path = values[name]
+        if path and files.is_here(path):
+            versions.append(version_of(path, f"--{name}={path}"))
+    return {"version": max(versions)} if versions else {}
 
 
 DEFINITION = TaskDefinition(

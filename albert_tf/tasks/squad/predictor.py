@@ -26,8 +26,9 @@ class SpanPredictor(Predictor):
     default_settings = defaults_of(SquadConfig, *_OF_WINDOWS, *_OF_ANSWERS)
 
     def check(self, item):
-        values = item if isinstance(item, Mapping) else {}
-        question, context = values.get("question"), values.get("context")
+        fields = item if isinstance(item, Mapping) else {}
+        question = fields.get("question")
+        context = fields.get("context")
         if not isinstance(question, str) or not isinstance(context, str):
             self.refuse(item)
         return SquadQuestion("", question, context)
@@ -45,14 +46,15 @@ class SpanPredictor(Predictor):
         if "data" in frame.columns:
             rows = [article for row in rows for article in row["data"]]
         try:
-            found = [
+            questions = [
                 {"id": entry["id"], "question": entry["question"], "context": context}
                 for entry, context in entries_of(rows)
             ]
         except (KeyError, TypeError, AttributeError) as error:
             reason = f"is not in the format of SQuAD ({first_line(error)})"
             raise UserError(f"{source}: {reason}") from None
-        return pd.DataFrame(found, index=[f"question {row['id']}" for row in found])
+        places = [f"question {question['id']}" for question in questions]
+        return pd.DataFrame(questions, index=places)
 
     def answers(self, examples):
         """`answer` (or "" for 2.0), `probability`, `start` and `end` in the context, and for 2.0 `null_odds`."""

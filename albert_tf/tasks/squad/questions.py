@@ -151,6 +151,7 @@ def _why_wrong(question: SquadQuestion, answer: tuple[str, int]) -> str:
     """Why an answer is not where it should be; "" if it is there."""
     text, start = answer
     present = question.context[start : start + len(text)] if start >= 0 else ""
-    is_there = present == text and text.strip()
+    if present == text and text.strip():
+        return ""
     place = f"should begin at character {start} of the context, where {shortened(present)} stands"
-    return "" if is_there else f"question {question.id!r}: answer {shortened(text)} {place}"
+    return f"question {question.id!r}: answer {shortened(text)} {place}"

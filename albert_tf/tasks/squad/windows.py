@@ -75,10 +75,8 @@ def make_windows(
     for (index, question), query in zip(questions, queries, strict=True):
         query = query[: settings.max_query_length]
         windows += _windows_of(question, index, query, contexts[question.context], settings)
-    sequences, columns = (
-        {name: [window[name] for window in windows] for name in names}
-        for names in (_SEQUENCES, _COLUMNS)
-    )
+    sequences = {name: [window[name] for window in windows] for name in _SEQUENCES}
+    columns = {name: [window[name] for window in windows] for name in _COLUMNS}
     uncut_lengths = {"max_query_length": list(map(len, queries))}
     return FeatureTable.from_rows(sequences, columns, uncut_lengths=uncut_lengths)
 
@@ -114,6 +112,7 @@ def _windows_of(
     settings: WindowSettings,
 ) -> Iterator[dict[str, Any]]:
     """The sequences and the columns of each window of a question, from left to right."""
+    # A query of 8 tokens and a context of 600, in sequences of 384: [CLS] query [SEP] 373 tokens [SEP].
     tokenizer = settings.tokenizer
     num_tokens = len(context.ids)
     room = settings.max_seq_length - len(query) - 3
@@ -123,6 +122,7 @@ def _windows_of(
     second = int(tokenizer.rules.numbers_segments)
 
     for start, length, is_max in sequences.windows_over(num_tokens, room, settings.doc_stride):
+        # The tokens from 128 to before 501 of the context, and whether all of the answer is among them.
         end = start + length
         is_inside = start <= first and last < end
 

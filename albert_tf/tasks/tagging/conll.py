@@ -280,12 +280,13 @@ def _is_comment(fields: Sequence[str], width: int, first: Sequence[str], scheme:
 
 
 def _is_header(
-    fields: Sequence[str], known: Sequence[str], rows: Sequence[Sequence[str]], path: str
+    fields: Sequence[str], named: Sequence[str], rows: Sequence[Sequence[str]], path: str
 ) -> bool:
     """Whether a file's first line has usual names of the columns, of which no other line has that of the tags."""
-    if len(fields) < 2 or any(column.isdecimal() and int(column) > len(fields) for column in known):
+    numbers = [int(column) for column in named if column.isdecimal()]
+    if len(fields) < 2 or max(numbers, default=0) > len(fields):
         return False
-    token, tag = (_position(column, fields, path) for column in known)
+    token, tag = (_position(column, fields, path) for column in named)
     if fields[token].lower() not in _NAMES_OF_WORDS or fields[tag].lower() not in _NAMES_OF_TAGS:
         return False
     is_header = sum(len(row) > tag and row[tag] == fields[tag] for row in rows) == 1

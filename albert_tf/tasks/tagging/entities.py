@@ -59,7 +59,8 @@ def entities_of(tags: Tags) -> list[tuple[str, int, int]]:
             entities[-1] = (type, first, word)
         elif letter != OUTSIDE:
             entities.append((type, word, word))
-        previous_letter, previous_type = letter, type
+        previous_letter = letter
+        previous_type = type
     return entities
 
 

@@ -94,12 +94,16 @@ class TaggingPredictor(Predictor):
         if self.task_settings.get("tag_scheme") == WORDS:
             tags = of_words(tags)
 
-        found = entities_of(tags)
-        ranges = [(words.spans[first][0], words.spans[last][1]) for _, first, last in found]
+        words_of_entities = entities_of(tags)
+        ranges = []
+        for _, first, last in words_of_entities:
+            start, _ = words.spans[first]
+            _, end = words.spans[last]
+            ranges.append((start, end))
 
         entities = []
         for (label, first, last), (start, end) in zip(
-            found, _visible_ranges(words.text, ranges), strict=True
+            words_of_entities, _visible_ranges(words.text, ranges), strict=True
         ):
             entity = {
                 "label": label,

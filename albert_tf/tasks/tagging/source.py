@@ -38,8 +38,8 @@ class TaggingSource(Source):
             self.form = file.form
         if split == "train" and not self.labels:
             labels = file.labels()
-            known = self.initial_labels
-            self.labels = known if {*labels} <= {*known} else labels
+            are_initial = {*labels} <= {*self.initial_labels}
+            self.labels = self.initial_labels if are_initial else labels
         sentences = file.labelled(self.labels) if need_tags else file.sentences
         return list(enumerate(sentences))
 

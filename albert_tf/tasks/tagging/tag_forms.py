@@ -47,11 +47,9 @@ class TagForm:
         letter = letter.lower() if self.is_small else letter
         if not separator:
             return letter
-        return (
-            f"{type}{self.separator}{letter}"
-            if self.is_suffix
-            else f"{letter}{self.separator}{type}"
-        )
+        if self.is_suffix:
+            return f"{type}{self.separator}{letter}"
+        return f"{letter}{self.separator}{type}"
 
     def _is_outside(self, tag: str) -> bool:
         return tag == OUTSIDE or (self.is_small and tag == OUTSIDE.lower())
@@ -59,16 +57,12 @@ class TagForm:
     def _parts(self, tag: str) -> tuple[str, str] | None:
         """The letter, a capital, and the type."""
         letters = _LETTERS.lower() if self.is_small else _LETTERS
-        pattern = (
-            f"(.+){self.separator}([{letters}])"
-            if self.is_suffix
-            else f"([{letters}]){self.separator}(.+)"
-        )
-        match = re.fullmatch(pattern, tag)
+        letter_first = rf"(?P<letter>[{letters}]){self.separator}(?P<type>.+)"
+        letter_last = rf"(?P<type>.+){self.separator}(?P<letter>[{letters}])"
+        match = re.fullmatch(letter_last if self.is_suffix else letter_first, tag)
         if not match:
             return None
-        letter, type = reversed(match.groups()) if self.is_suffix else match.groups()
-        return letter.upper(), type
+        return match["letter"].upper(), match["type"]
 
 
 USUAL = TagForm()

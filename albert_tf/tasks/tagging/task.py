@@ -211,8 +211,9 @@ def unfit(words: Iterable[entities.Tags]) -> str:
     for sentence in words:
         if not sentence:
             return "a row without words"
-        if found := next(filter(blank.match, sentence), ""):
-            return f"the word {found[:80]!r}"
+        for word in sentence:
+            if blank.match(word):
+                return f"the word {word[:80]!r}"
     return ""
 
 
@@ -231,8 +232,8 @@ def tagged_file(
         ]
         lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
         return {f"predictions/{name}.jsonl": "".join(lines)}
-    text = "".join(
-        "".join("\t".join(row) + "\n" for row in zip(*sentence, strict=True)) + "\n"
-        for sentence in zip(words, *columns.values(), strict=True)
-    )
-    return {f"predictions/{name}.conll": text}
+    lines = []
+    for columns_of_sentence in zip(words, *columns.values(), strict=True):
+        lines += ["\t".join(row) + "\n" for row in zip(*columns_of_sentence, strict=True)]
+        lines.append("\n")
+    return {f"predictions/{name}.conll": "".join(lines)}

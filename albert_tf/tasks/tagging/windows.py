@@ -179,8 +179,8 @@ def _with_continued(
     follows = ~has_token & (last >= begins)
 
     continued = np.array(entities.continuations(labels))[best[last]]
-    others = np.where(follows, continued, _outside(labels))
-    return np.where(has_token, best, others), np.where(follows, certainty[last], certainty)
+    of_tokenless = np.where(follows, continued, _outside(labels))
+    return np.where(has_token, best, of_tokenless), np.where(follows, certainty[last], certainty)
 
 
 def _leave_out_unseen(
@@ -217,9 +217,10 @@ def _word_pattern() -> re.Pattern:
     Punctuation inside a run belongs to the word, and so do "@" and "#".
     """
     ideographs = "".join(f"{chr(first)}-{chr(last)}" for first, last in wordpiece.CHINESE)
-    space, punctuation = inside_class(str.isspace), inside_class(is_word_punctuation)
-    other = f"[^{space}{punctuation}{ideographs}]+"
-    return re.compile(f"[{ideographs}]|{other}(?:[{punctuation}]+{other})*|[{punctuation}]+")
+    space = inside_class(str.isspace)
+    punctuation = inside_class(is_word_punctuation)
+    run = f"[^{space}{punctuation}{ideographs}]+"
+    return re.compile(f"[{ideographs}]|{run}(?:[{punctuation}]+{run})*|[{punctuation}]+")
 
 
 def split_words(text: str) -> list[tuple[int, int]]:

@@ -78,10 +78,10 @@ def feature_shapes(settings: CheckSettings, step: Step) -> dict[str, tuple[list[
 
     from albert_tf.data.record_formats import full, packed
 
-    sizes = (settings.length, round(0.15 * settings.length))
-    schema = full.pretraining_schema(*sizes)
+    slots = round(0.15 * settings.length)
+    schema = full.pretraining_schema(settings.length, slots)
     if step.packed:
-        schema = packed.packed_schema(*sizes, _EXAMPLES_OF_ROW)
+        schema = packed.packed_schema(settings.length, slots, _EXAMPLES_OF_ROW)
     return {
         name: ([settings.batch, size], "int32" if dtype == tf.int64 else "float32")
         for name, (size, dtype) in sorted(schema.items())
@@ -112,7 +112,7 @@ def make_program(settings: CheckSettings, step: Step) -> Any:
     config = OptimizerConfig()
     model = AlbertForPreTraining(settings.config, dtype=dtype, recompute_activations=step.recompute)
     strategy = tf.distribute.get_strategy()
-    known = {
+    fields = {
         "task": PretrainingTask.__new__(PretrainingTask),  # without data
         "run_config": run,
         "optimizer_config": config,
@@ -126,8 +126,8 @@ def make_program(settings: CheckSettings, step: Step) -> Any:
     }
     # A step does not use the other fields.
     names = [field.name for field in dataclasses.fields(RunState)]
-    state = RunState(**{**dict.fromkeys(names), **known})
-    features = {name: tf.zeros(*one) for name, one in shapes.items()}
+    state = RunState(**{**dict.fromkeys(names), **fields})
+    features = {name: tf.zeros(*shape_and_dtype) for name, shape_and_dtype in shapes.items()}
     dataset = tf.data.Dataset.from_tensors(features).repeat()
     data: Any = types.SimpleNamespace(training_dataset=lambda *_, **__: dataset)
     state.task.train_data = data
@@ -193,15 +193,21 @@ def broken_rules(text: str) -> list[str]:
 
 def operations(text: str) -> dict[str, int]:
     """The multiplications of all matrix products, by the types of their operands; the body of a loop counts once."""
-    found = re.findall(r"^\s+(?:ROOT )?(%?[\w.\-]+) = (\w+)\[([\d,<=]*)\]", text, re.MULTILINE)
-    arrays = {name: (dtype, shape.split(",")) for name, dtype, shape in found}
+    # "%add.3 = bf16[8,512]" -> "%add.3": ("bf16", ["8", "512"])
+    definition = r"^\s+(?:ROOT )?(%?[\w.\-]+) = (\w+)\[([\d,<=]*)\]"
+    arrays = {
+        name: (dtype, shape.split(","))
+        for name, dtype, shape in re.findall(definition, text, re.MULTILINE)
+    }
     work: dict[str, int] = {}
     dot = r"= \w+\[([\d,]*)\][^\n]*? dot\(([^)]*)\)[^\n]*lhs_contracting_dims=\{([\d,]*)\}"
     for result, operands, contracted in re.findall(dot, text):
-        left, right = (arrays[one.split()[-1]] for one in operands.split(", "))
-        inner = [left[1][int(one)].strip("<=") for one in contracted.split(",") if one]
+        left, right = operands.split(", ")
+        left_type, left_shape = arrays[left.split()[-1]]
+        right_type, _ = arrays[right.split()[-1]]
+        inner = [left_shape[int(axis)].strip("<=") for axis in contracted.split(",") if axis]
         sizes = [*filter(None, result.split(",")), *inner]
-        types = f"{left[0]} x {right[0]}"
+        types = f"{left_type} x {right_type}"
         work[types] = work.get(types, 0) + math.prod(map(int, sizes))
     return work
 

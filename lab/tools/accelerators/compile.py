@@ -37,7 +37,8 @@ def with_aliases(module: bytes, num_features: int) -> bytes:
         parsed = ir.Module.parse(module)
         (main,) = filter(is_main, parsed.body.operations)
         signature = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
-        inputs, results = (list(map(str, part)) for part in (signature.inputs, signature.results))
+        inputs = list(map(str, signature.inputs))
+        results = list(map(str, signature.results))
         # New values of variables are the last results, in the order of the arguments.
         result = len(results) - 1
         attributes = [{} for _ in inputs]
@@ -46,8 +47,8 @@ def with_aliases(module: bytes, num_features: int) -> bytes:
                 index = ir.IntegerAttr.get(ir.IntegerType.get_signless(32), result)
                 attributes[argument] = {"tf.aliasing_output": index}
                 result -= 1
-        every = [ir.DictAttr.get(one) for one in attributes]
-        main.attributes["arg_attrs"] = ir.ArrayAttr.get(every)
+        attributes_of_arguments = [ir.DictAttr.get(entries) for entries in attributes]
+        main.attributes["arg_attrs"] = ir.ArrayAttr.get(attributes_of_arguments)
         return mlir.module_to_bytecode(parsed)
 
 
@@ -64,7 +65,7 @@ def compiled(folder: pathlib.Path, chip: str, replicas: int) -> dict:
     devices = tuple(topology.devices[:replicas])
     options = xla_client.CompileOptions()
     options.num_replicas = replicas
-    ids = np.array([[one.id] for one in devices], np.int32)
+    ids = np.array([[device.id] for device in devices], np.int32)
     options.device_assignment = xla_client.DeviceAssignment.create(ids)
     # The least effort: on-chip memory is not used.
     options.executable_build_options.exec_time_optimization_effort = -1.0

@@ -102,11 +102,11 @@ def unmasked(features):
 
 def assert_equal(found, expected):
     assert len(found) == len(expected)
-    for batch, wanted in zip(found, expected, strict=True):
-        assert batch.keys() == wanted.keys()
-        for name in wanted:
-            np.testing.assert_array_equal(batch[name], wanted[name], err_msg=name)
-            assert batch[name].dtype == wanted[name].dtype
+    for batch, expected_batch in zip(found, expected, strict=True):
+        assert batch.keys() == expected_batch.keys()
+        for name in expected_batch:
+            np.testing.assert_array_equal(batch[name], expected_batch[name], err_msg=name)
+            assert batch[name].dtype == expected_batch[name].dtype
 
 
 def examples_in(features: dict) -> list[tuple]:
@@ -261,7 +261,8 @@ def test_shapes_are_static(static, dynamic):
 
 
 def test_unmasked_tokens_are_those_of_static_records(static, dynamic):
-    found, expected = evaluation_batches(dynamic), evaluation_batches(static)
+    found = evaluation_batches(dynamic)
+    expected = evaluation_batches(static)
     assert unmasked_examples(found) == unmasked_examples(expected)
     assert not np.array_equal(joined(found)["input_ids"], joined(expected)["input_ids"])
 

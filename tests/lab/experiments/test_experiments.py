@@ -35,7 +35,8 @@ def test_layer_changes_are_those_computed_by_hand(tmp_path):
     states = [hidden, *(output.numpy() for output in outputs)]
     real = features["input_mask"] == 1
     for layer in range(TINY.num_hidden_layers):
-        before, after = states[layer], states[layer + 1]
+        before = states[layer]
+        after = states[layer + 1]
         distance = np.sqrt(((after - before) ** 2).sum(-1))
         norms = np.sqrt((before**2).sum(-1)) * np.sqrt((after**2).sum(-1))
         degrees = np.degrees(np.arccos((before * after).sum(-1) / norms))

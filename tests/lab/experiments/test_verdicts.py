@@ -28,7 +28,8 @@ def test_rows_with_equal_seeds_are_compared_by_pairs():
 
 
 def test_rows_with_other_seeds_are_compared_by_welchs_interval():
-    one, other = [1.0, 2.0, 6.0], [8.0, 8.5]
+    one = [1.0, 2.0, 6.0]
+    other = [8.0, 8.5]
     for n, samples in (((3, 2), (one, other)), ((2, 3), (other, one))):
         expected = stats.ttest_ind(*samples, equal_var=False).confidence_interval()
         half = (expected.high - expected.low) / 2

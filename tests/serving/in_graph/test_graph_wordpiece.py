@@ -24,7 +24,8 @@ def vocabulary(tmp_path_factory) -> str:
 
 @pytest.fixture(scope="module", params=["lower", "cased", "accents"])
 def tokenizer(request, vocabulary) -> Tokenizer:
-    is_lower, keeps_accents = request.param != "cased", request.param == "accents"
+    is_lower = request.param != "cased"
+    keeps_accents = request.param == "accents"
     return Tokenizer.from_file(vocabulary, do_lower_case=is_lower, keep_accents=keeps_accents)
 
 
@@ -39,8 +40,8 @@ def encoded(graph, texts) -> list[list[int]]:
 
 def test_ids_equal_python(tokenizer, graph):
     expected = [tokenizer.encode(text) for text in TEXTS]
-    for text, wanted, found in zip(TEXTS, expected, encoded(graph, TEXTS), strict=True):
-        assert found == wanted, text
+    for text, ids, found in zip(TEXTS, expected, encoded(graph, TEXTS), strict=True):
+        assert found == ids, text
     assert encoded(graph, []) == []
 
 

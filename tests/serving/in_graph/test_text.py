@@ -50,7 +50,8 @@ def random_texts(seed: int, number: int, most: int) -> list[str]:
 @pytest.mark.parametrize("length", [4, 5, MAX_SEQ_LENGTH, 50])
 def test_pairs(tokenizer, length):
     graph = GraphText(tokenizer, length)
-    texts_a, texts_b = random_texts(1, 300, 12), random_texts(2, 300, 12)
+    texts_a = random_texts(1, 300, 12)
+    texts_b = random_texts(2, 300, 12)
     examples = [TextExample("", *texts) for texts in zip(texts_a, texts_b, strict=True)]
     expected = padded(make_pair_features(PairSettings(tokenizer, length), examples))
     assert_same(graph.pairs(tf.constant(texts_a), tf.constant(texts_b)), expected)

@@ -32,8 +32,8 @@ def check_same(answer, expected):
             check_same(answer[key], expected[key])
     elif isinstance(expected, list) and expected and not isinstance(expected[0], float):
         assert len(answer) == len(expected)
-        for one, other in zip(answer, expected, strict=True):
-            check_same(one, other)
+        for found, other in zip(answer, expected, strict=True):
+            check_same(found, other)
     elif isinstance(expected, str):
         assert answer == expected
     else:

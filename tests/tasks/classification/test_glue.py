@@ -134,7 +134,8 @@ def test_layout(tmp_path, in_task_folder, file):
 def test_the_two_groups_of_mnli_are_read_together(tmp_path, capsys):
     columns = f"{MNLI_COLUMNS}\tlabel1\tgold_label"
     row = f"{MNLI_START}\tneutral\tneutral"
-    matched, mismatched = f"{columns}\n{row}\n{row}\n", f"{columns}\n{row}\n"
+    matched = f"{columns}\n{row}\n{row}\n"
+    mismatched = f"{columns}\n{row}\n"
     write_files(tmp_path, {"MNLI/dev_matched.tsv": matched, "MNLI/dev_mismatched.tsv": mismatched})
     examples = read_glue(GLUE_TASKS["MNLI"], str(tmp_path), "dev")
     assert [example.group for example in examples] == ["matched", "matched", "mismatched"]

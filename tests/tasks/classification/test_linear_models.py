@@ -65,8 +65,8 @@ def test_each_of_several_labels_is_a_logistic_regression(strength):
     for label, weight in enumerate(weights):
         expected = regression(strength, class_weight={0: 1.0, 1: weight})
         expected.fit(VECTORS.astype(np.float64), label_sets[:, label])
-        own = expected.predict_proba(NEW_VECTORS)[:, 1]
-        np.testing.assert_allclose(probabilities[:, label], own, atol=1e-5)
+        of_label = expected.predict_proba(NEW_VECTORS)[:, 1]
+        np.testing.assert_allclose(probabilities[:, label], of_label, atol=1e-5)
 
 
 @pytest.mark.parametrize("strength", [0.1, 3.0])

@@ -62,7 +62,8 @@ def test_sequences_of_one_text_and_of_two(tokenizer):
 
 @pytest.mark.parametrize("second", ["", "  ", "\u0301"], ids=["empty", "space", "accent"])
 def test_a_second_text_without_tokens_counts_as_none(tokenizer, second):
-    pair, single = TextExample("0", WORDS[0], second), TextExample("1", WORDS[0])
+    pair = TextExample("0", WORDS[0], second)
+    single = TextExample("1", WORDS[0])
     table = features_of(tokenizer, [pair, single], max_seq_length=9)
     assert np.array_equal(table.sequence("input_ids", 0), table.sequence("input_ids", 1))
     assert table.lengths.tolist() == [9, 9]
@@ -70,7 +71,8 @@ def test_a_second_text_without_tokens_counts_as_none(tokenizer, second):
 
 def test_kept_lengths_equal_dropping_token_by_token():
     for num_a, num_b, length in itertools.product(range(12), range(12), range(4, 27)):
-        a, b = num_a, num_b
+        a = num_a
+        b = num_b
         room = length - (3 if num_b else 2)
         while a + b > room:  # the original's rule
             a, b = (a - 1, b) if a > b else (a, b - 1)

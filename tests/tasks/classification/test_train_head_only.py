@@ -133,8 +133,8 @@ def test_several_labels_have_their_weights(trained, embedder, task_files):
     texts, topics = texts_and_answers(task_files / "labels/train.tsv", "review", "topics")
     predictor = load_predictor(folder)
     labels = predictor.model.config.labels
-    own = [{name.strip() for name in cell.split(";")} for cell in topics]
-    truths = np.array([[int(label in names) for label in labels] for names in own])
+    names_of_rows = [{name.strip() for name in cell.split(";")} for cell in topics]
+    truths = np.array([[int(label in names) for label in labels] for names in names_of_rows])
     weights = multi_label.balanced_weights(truths, len(labels), is_multi_label=True)
     vectors = load_predictor(embedder, max_seq_length=23).embed(texts)
     fitted = linear_models.fit_label_sets(vectors, truths, STRENGTH, weights)

@@ -133,10 +133,10 @@ def test_losses_equal_those_of_numpy(models, tmp_path, eager):
     teacher = load_pretrained(models / "teacher").encoder
     states = teacher(sample, output_hidden_states=True)["hidden_states"]
     is_token = sample["input_mask"].astype(bool)
-    for own, layer in zip(outputs["student"], (0, 2, 4), strict=True):
-        wanted = teacher(features, output_hidden_states=True)["hidden_states"][layer].numpy()
+    for state, layer in zip(outputs["student"], (0, 2, 4), strict=True):
+        target = teacher(features, output_hidden_states=True)["hidden_states"][layer].numpy()
         variance = states[layer].numpy()[is_token].var(axis=0).sum()
-        errors.append(((own.numpy() - wanted) ** 2).sum(axis=-1)[mask].mean() / variance)
+        errors.append(((state.numpy() - target) ** 2).sum(axis=-1)[mask].mean() / variance)
     losses = {
         name: float(pair.sum / pair.count)
         for name, pair in task.losses(outputs, features, training=True).items()
@@ -146,7 +146,7 @@ def test_losses_equal_those_of_numpy(models, tmp_path, eager):
     cosines = []
     for row, tokens in enumerate(mask):
         a = outputs["student"][-1].numpy()[row][tokens].mean(axis=0)
-        b = wanted[row][tokens].mean(axis=0)
+        b = target[row][tokens].mean(axis=0)
         cosines.append(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
     assert losses["vector_loss"] == pytest.approx(2 * np.mean(1 - np.array(cosines)), rel=1e-4)
 
@@ -174,9 +174,9 @@ def test_layers_of_several_blocks_are_matched_by_their_last(models, tmp_path, ea
     save_pretrained(model, tmp_path / "blocks", spm_model_file=vocabulary)
     own = f"--teacher={tmp_path / 'blocks'}", f"--init_checkpoint={tmp_path / 'blocks'}"
     outputs, features = outputs_of(task_of(models, tmp_path, *own), 16)
-    wanted = model.encoder(features, output_hidden_states=True)["hidden_states"]
+    targets = model.encoder(features, output_hidden_states=True)["hidden_states"]
     for state, block in zip(outputs["teacher"], (0, 3, 6), strict=True):
-        np.testing.assert_allclose(state, wanted[block], atol=1e-5)
+        np.testing.assert_allclose(state, targets[block], atol=1e-5)
     assert len(outputs["student"]) == 3
 
 
@@ -256,8 +256,8 @@ def test_checkpoints_name_a_students_variables_as_its_own_class_does(
     student = task.build_model(dtype="float32", recompute_activations=False, seed=0)
     path = tf.train.Checkpoint(model=student).write(str(tmp_path / "student"))
     model = AlbertForPreTraining(task.model_config, seed=8)
-    own = tf.train.Checkpoint(model=model).write(str(tmp_path / "own"))
-    names = {name for name, _ in tf.train.list_variables(own)}
+    checkpoint = tf.train.Checkpoint(model=model).write(str(tmp_path / "own"))
+    names = {name for name, _ in tf.train.list_variables(checkpoint)}
     added = {f"model/to_teacher/{part}/.ATTRIBUTES/VARIABLE_VALUE" for part in ("kernel", "bias")}
     assert {name for name, _ in tf.train.list_variables(path)} == names | added
 

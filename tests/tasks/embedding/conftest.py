@@ -14,10 +14,14 @@ def embedding_files(tmp_path_factory):
     names = NAMES.split()
     found = {}
     for split, size in (("train", 26), ("dev", 14)):
-        pairs, scored, triplets = ["q\tp"], ["a\tb\tscore"], ["q\tp\tn"]
+        pairs = ["q\tp"]
+        scored = ["a\tb\tscore"]
+        triplets = ["q\tp\tn"]
         for row in range(size):
-            first, second = names[row % 10], names[(row + 3) % 10]
-            question, right = f"who saw {first} ?", f"{first} {sentence(rng, 2, 9)}"
+            first = names[row % 10]
+            second = names[(row + 3) % 10]
+            question = f"who saw {first} ?"
+            right = f"{first} {sentence(rng, 2, 9)}"
             wrong = f"{second} {sentence(rng, 1, 12)}"
             pairs.append(f"{question}\t{right}")
             triplets.append(f"{question}\t{right}\t{wrong}")

@@ -65,7 +65,7 @@ def test_vectors_do_not_depend_on_the_batch_and_order_the_texts(embedder):
     products = embedder.similarity(CORPUS[:2], CORPUS)
     np.testing.assert_allclose(products, vectors[:2] @ vectors.T, atol=1e-6)
     order = embedder.rank(CORPUS[1], CORPUS)
-    assert [one["score"] for one in order] == pytest.approx(
+    assert [entry["score"] for entry in order] == pytest.approx(
         sorted(products[1].tolist(), reverse=True), abs=1e-6
     )
     assert order[0] == {"index": 1, "score": pytest.approx(1), "text": CORPUS[1]}
@@ -97,7 +97,7 @@ def test_a_pretrained_model_embeds_with_the_mean_of_its_tokens(tiny_pretrained):
     predictor = load_predictor(tiny_pretrained, engine="tensorflow")
     answers = predictor.predict(CORPUS)
     found = predictor.embed(CORPUS)
-    np.testing.assert_allclose(found, [one["embedding"] for one in answers], atol=1e-6)
+    np.testing.assert_allclose(found, [answer["embedding"] for answer in answers], atol=1e-6)
     mean = AlbertForEmbedding(predictor.model.config)
     for name, variable in mean.named_variables().items():
         variable.assign(predictor.model.named_variables()[name])
@@ -119,10 +119,13 @@ def test_search_finds_the_nearest_and_keeps_their_vectors(embedder, corpus, monk
     assert (texts, places, rows) == (CORPUS, [0, 2, 4, 6, 8, 10], [])
     found = corpus_search.Search(embedder, str(corpus), texts, places, top_k=3)
     (answer,) = found.predict(["anna saw a dog"])
-    assert [one["index"] for one in answer["results"]][:2] == [0, 6]  # equal texts in their order
+    assert [entry["index"] for entry in answer["results"]][:2] == [
+        0,
+        6,
+    ]  # equal texts in their order
     assert answer["query"] == "anna saw a dog"
     expected = np.sort(embedder.similarity(["anna saw a dog"], CORPUS)[0])[::-1][:3]
-    scores = [one["score"] for one in answer["results"]]
+    scores = [entry["score"] for entry in answer["results"]]
     np.testing.assert_allclose(scores, expected, atol=1e-6)
     kept = list(corpus.parent.glob("corpus.txt.*.vectors"))
     assert len(kept) == 1
@@ -157,13 +160,15 @@ def test_a_reranker_orders_the_best(embedder, reranker, corpus):
     found = corpus_search.Search(embedder, str(corpus), texts, places, **options)
     (answer,) = found.predict(["red house"])
     best = embedder.rank("red house", texts)[:4]
-    again = model.rank("red house", [one["text"] for one in best])
-    assert [one["text"] for one in answer["results"]] == [one["text"] for one in again[:2]]
-    assert answer["results"][0]["score"] == pytest.approx(again[0]["score"], abs=1e-6)
+    ranked_again = model.rank("red house", [entry["text"] for entry in best])
+    assert [entry["text"] for entry in answer["results"]] == [
+        entry["text"] for entry in ranked_again[:2]
+    ]
+    assert answer["results"][0]["score"] == pytest.approx(ranked_again[0]["score"], abs=1e-6)
     scores = model.predict([{"text_a": "red house", "text_b": text} for text in texts])
-    ranked = {one["index"]: one["score"] for one in model.rank("red house", texts)}
-    for number, one in enumerate(scores):
-        assert ranked[number] == pytest.approx(one["score"], abs=1e-6)
+    ranked = {entry["index"]: entry["score"] for entry in model.rank("red house", texts)}
+    for number, entry in enumerate(scores):
+        assert ranked[number] == pytest.approx(entry["score"], abs=1e-6)
 
 
 def test_the_program_answers_lines(folder, corpus, monkeypatch, capsys):
@@ -171,8 +176,8 @@ def test_the_program_answers_lines(folder, corpus, monkeypatch, capsys):
     table.write_text('id,text\n1,"the red, red house"\n2,a dog\n')
     stdin = io.TextIOWrapper(io.BytesIO(b'"a dog"\n{"query": "house", "id": 7}\n'))
     monkeypatch.setattr("sys.stdin", stdin)
-    own = {"text_column": "text", "input_format": "json"}
-    search.main(search.SearchSettings(model=str(folder), corpus=str(table), **own))
+    settings = {"text_column": "text", "input_format": "json"}
+    search.main(search.SearchSettings(model=str(folder), corpus=str(table), **settings))
     first, second = map(json.loads, capsys.readouterr().out.splitlines()[-2:])
     assert first["results"][0]["text"] == "a dog" and first["results"][0]["index"] == 1
     assert first["results"][0]["id"] == "2"

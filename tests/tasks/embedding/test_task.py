@@ -81,7 +81,8 @@ def infonce(vectors, texts, known) -> float:
 
 
 def expected_loss(made, vectors, items) -> float:
-    texts, scores = [item.texts for item in items], [item.score for item in items]
+    texts = [item.texts for item in items]
+    scores = [item.score for item in items]
     first = [cosine(row[0], row[1]) for row in vectors]
     match made.config.loss:
         case "infonce":
@@ -286,9 +287,11 @@ def test_gradients_of_micro_batches_are_those_of_the_loss_of_the_whole_batch(
         expected_loss, expected = of_the_whole_batch()
 
     np.testing.assert_allclose(pairs["embedding_loss"], expected_loss, rtol=1e-4)
-    for variable, found, wanted in zip(variables, gradients, expected, strict=True):
-        largest = float(tf.reduce_max(tf.abs(wanted)))
-        np.testing.assert_allclose(found, wanted, atol=1e-4 * largest + 1e-5, err_msg=variable.name)
+    for variable, found, of_whole_batch in zip(variables, gradients, expected, strict=True):
+        largest = float(tf.reduce_max(tf.abs(of_whole_batch)))
+        np.testing.assert_allclose(
+            found, of_whole_batch, atol=1e-4 * largest + 1e-5, err_msg=variable.name
+        )
 
 
 def test_each_column_has_its_own_length_and_the_same_vectors(flags_of):

@@ -19,7 +19,8 @@ def test_correlations_of_pairs_of_equal_vectors_are_undefined():
 
 
 def test_correlations_are_scipys():
-    pairs, scores = vectors(37, 2, 5), vectors(37)
+    pairs = vectors(37, 2, 5)
+    scores = vectors(37)
     products = sklearn.metrics.pairwise.cosine_similarity(pairs[:, 0], pairs[:, 1]).diagonal()
     found = vector_metrics.correlations(pairs, scores)
     assert found["spearman"] == pytest.approx(scipy.stats.spearmanr(products, scores).statistic)
@@ -35,7 +36,8 @@ def test_triplets_count_strictly_closer_positives():
 @pytest.mark.parametrize("number", [1, 4, 11, 99])
 def test_nearest_is_a_stable_sort_of_all_products(number, monkeypatch):
     monkeypatch.setattr(vector_metrics, "_QUERIES_AT_A_TIME", 3)
-    queries, corpus = vectors(7, 3).round(), vectors(11, 3, seed=1).round()  # many equal products
+    queries = vectors(7, 3).round()  # many equal products
+    corpus = vectors(11, 3, seed=1).round()
     products = queries @ corpus.T
     expected = np.argsort(-products, axis=1, kind="stable")[:, :number]
     found, scores = vector_metrics.nearest(queries, corpus, number)

@@ -29,8 +29,8 @@ def flags(task_flags, tmp_path_factory):
         }
         helpers.write_files(folder / "data", {f"{split}/high/0.txt": json.dumps(passage)})
     runner, common = task_flags["race"]
-    own = [f"--data_dir={folder / 'data'}", "--num_train_steps=2", "--eval_every_steps=2"]
-    return runner, [*common, *own, "--learning_rate=1e-4"], folder
+    own_flags = [f"--data_dir={folder / 'data'}", "--num_train_steps=2", "--eval_every_steps=2"]
+    return runner, [*common, *own_flags, "--learning_rate=1e-4"], folder
 
 
 def test_padded_places_change_no_loss_and_are_never_chosen(flags):

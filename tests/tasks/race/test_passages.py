@@ -120,7 +120,8 @@ def question(**changes) -> RaceQuestion:
 
 def texts(table: FeatureTable, tokenizer: Tokenizer, row: int) -> tuple[str, str]:
     """The texts of a sequence's two segments, after checking where the special pieces are."""
-    ids, segments = table.sequence("input_ids", row), table.sequence("segment_ids", row)
+    ids = table.sequence("input_ids", row)
+    segments = table.sequence("segment_ids", row)
     (first_end, second_end) = np.flatnonzero(ids == tokenizer.sep_id)
     assert ids[0] == tokenizer.cls_id
     assert np.sum(ids == tokenizer.cls_id) == 1
@@ -145,7 +146,8 @@ def test_four_sequences_a_question(tokenizer):
 
 def test_a_question_with_fewer_options_has_empty_places(tokenizer):
     settings = RaceSettings(tokenizer, 64)
-    three, four = question(options=("tree", "sea", "house"), answer=2), question()
+    three = question(options=("tree", "sea", "house"), answer=2)
+    four = question()
     table = make_race_features(settings, [three, four])
     assert (len(table), table.choices) == (2, 4)
     assert [texts(table, tokenizer, row)[1] for row in (0, 1, 2, 4)] == [
@@ -192,12 +194,10 @@ def independent_features(processor, passage: dict, number: int, length: int, mos
     def encode(text: str) -> list[int]:
         ids = []
         for piece in processor.encode(text, out_type=str):
-            number_and_comma = len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()
-            pieces = (
-                [*processor.encode(piece[:-1].replace("▁", ""), out_type=str), ","]
-                if number_and_comma
-                else [piece]
-            )
+            pieces = [piece]
+            if len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit():
+                number = piece[:-1].replace("▁", "")
+                pieces = [*processor.encode(number, out_type=str), ","]
             ids += map(processor.piece_to_id, pieces)
         return ids
 

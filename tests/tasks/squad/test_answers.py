@@ -118,18 +118,19 @@ def test_score_v2_by_hand():
 def test_best_threshold_equals_search(seed):
     rng = np.random.default_rng(seed)
     questions = []
-    given = {}
+    predicted = {}
     odds = {}
     for number in range(61):
         id = f"q{number}"
-        answers = [" ".join(rng.choice(SOME_WORDS, rng.integers(1, 4)))] * int(rng.random() < 0.6)
+        answer = " ".join(rng.choice(SOME_WORDS, rng.integers(1, 4)))
+        answers = [answer] if rng.random() < 0.6 else []
         questions.append(asked(*answers, id=id))
-        given[id] = rng.choice([*answers, "", "cat sat"])
+        predicted[id] = rng.choice([*answers, "", "cat sat"])
         odds[id] = float(rng.normal() - 2 * bool(answers))
-    result = score_v2(questions, given, odds, 1.0)
+    result = score_v2(questions, predicted, odds, 1.0)
     for name in ("exact", "f1"):
         tried = {
-            threshold: score_v2(questions, given, odds, threshold)[name]
+            threshold: score_v2(questions, predicted, odds, threshold)[name]
             for threshold in [-math.inf, *odds.values()]
         }
         assert result[f"best_{name}"] == pytest.approx(max(tried.values()), abs=1e-9)
@@ -139,9 +140,9 @@ def test_best_threshold_equals_search(seed):
 
 def test_scores_by_threshold():
     questions = [asked("cat", id="a"), asked("cat", id="b"), asked(id="c"), asked(id="d")]
-    given = {"a": "cat", "b": "cat", "c": "cat", "d": "cat"}
+    predicted = {"a": "cat", "b": "cat", "c": "cat", "d": "cat"}
     odds = {"a": -2.0, "b": 1.0, "c": 2.0, "d": -1.0}
-    found = ScoresV2(questions, given, odds).results()
+    found = ScoresV2(questions, predicted, odds).results()
     assert (found["best_threshold"], found["exact"], found["exact_threshold_0"]) == (-2.0, 75, 50)
     assert (found["best_f1"], found["total"], found["NoAns_f1_threshold_0"]) == (75, 4, 50)
     wrong = ScoresV2(questions, dict.fromkeys(odds, "dog"), dict.fromkeys(odds, -1.0)).results()
@@ -150,7 +151,9 @@ def test_scores_by_threshold():
 
 # --- N-best lists against a naive search ---
 
-N_BEST, MAX_ANSWER, LENGTH = 6, 3, 17
+N_BEST = 6
+MAX_ANSWER = 3
+LENGTH = 17
 
 
 def random_questions(seed, num_questions=9):
@@ -208,12 +211,12 @@ def naive_answers(questions, table, found):
 def check_answers(questions, found, expected):
     """The same texts and scores, and the characters that they stand at."""
     assert any(len(best) == N_BEST for best in expected)
-    for question, best, wanted in zip(questions, found, expected, strict=True):
-        if not wanted:
+    for question, best, entries in zip(questions, found, expected, strict=True):
+        if not entries:
             assert best == [Answer("", -1e6, -1e6, 1.0, 0, 0)]
             continue
-        assert [answer[:3] for answer in best] == [entry[:3] for entry in wanted]
-        for answer, entry in zip(best, wanted, strict=True):
+        assert [answer[:3] for answer in best] == [entry[:3] for entry in entries]
+        for answer, entry in zip(best, entries, strict=True):
             assert answer.probability == pytest.approx(entry[3])
             assert question.context[answer.start_char : answer.end_char] == answer.text
 
@@ -285,10 +288,10 @@ def test_answer_never_ends_in_white_space(characters):
     assert [(a.text, a.start_char, a.end_char) for a in answers] == [("s", 5, 6), ("cat", 0, 3)]
 
 
-INVISIBLE = (
-    *("\u200b", "\u200c", "\u200d", "\u200e", "\u200f", "\ufeff", "\u00ad", "\u2060", "\u202e"),
-    *("\u2066", "\u2068", "\u2069", "\ufe0f", "\u034f", "\x00", "\u00a0", "\u2028", "\u200b\u2060"),
-)
+INVISIBLE = [
+    *"\u200b\u200c\u200d\u200e\u200f\ufeff\u00ad\u2060\u202e\u2066\u2068\u2069\ufe0f\u034f\x00\u00a0\u2028",
+    "\u200b\u2060",
+]
 VISIBLE = ("cafe\u0301", "❤\ufe0f", "straße", "可以", "½", "(5)")
 
 

@@ -107,7 +107,8 @@ def test_long_question_loses_its_end(words):
 
 @pytest.mark.parametrize("context", ["", " \n\t ", "\u0301"])
 def test_context_without_pieces_has_a_window(words, context):
-    first, second = question(context), question("the cat", "cat")
+    first = question(context)
+    second = question("the cat", "cat")
     table = windows_of(words, first, second)
     assert pieces(words, table, 0) == "[CLS] who sat [SEP] [SEP]"
     assert table.sequence("p_mask", 0).tolist() == [0, 1, 1, 1, 1]

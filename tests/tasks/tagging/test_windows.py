@@ -29,7 +29,8 @@ def tokens_of_words(tokenizer, table, window) -> dict[int, str]:
 
 
 def test_the_first_token_of_a_word_has_its_tag(tokenizer):
-    words, tags = ("Anna", "lives", "in", "Wroclaw"), (3, 0, 0, 1)
+    words = ("Anna", "lives", "in", "Wroclaw")
+    tags = (3, 0, 0, 1)
     table = make_windows(WindowSettings(tokenizer, 64, 9), [(7, Sentence(words, tags))])
     assert table.columns["sentence_index"].tolist() == [[7]]
     ids = table.sequence("input_ids", 0)
