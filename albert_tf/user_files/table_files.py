@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 Cell = str | list[str]
 
 _NAMES_SHOWN = 20  # labels or columns in one message
+_BINARY = (".arrow", ".parquet")  # read as a whole, without lines
 _JSON = (".jsonl", ".ndjson", ".json")
-ENDINGS = (".arrow", ".parquet", *_JSON, ".csv", ".tsv")
+ENDINGS = (*_BINARY, *_JSON, ".csv", ".tsv")
 _ABOUT = ("state.json", "dataset_info.json", "dataset_dict.json")  # `datasets` writes them
 _SEPARATORS = ",;\t|"
 _ZIP = b"PK\x03\x04"  # the start of a workbook (.xlsx, .ods)
@@ -108,7 +109,7 @@ def check_columns(path: str, columns: Sequence[str], source: str) -> None:
 def _columns_at_start(path: str) -> set[str]:
     """The columns of the first rows of a text file; none if the whole file must be read to know them."""
     first, *_ = _paths(path)
-    if files.is_folder(first) or _ending(first) in (".parquet", ".arrow"):
+    if files.is_folder(first) or _ending(first) in _BINARY:
         return set()
     try:
         with files.open_binary(first) as file:
@@ -126,7 +127,7 @@ def chosen(frame: "pandas.DataFrame", columns: Sequence[str], source: str) -> li
     for column in columns:
         if column not in frame.columns:
             names = listed([repr(name) for name in frame.columns])
-            has_header = _ending(source) not in (".parquet", ".arrow", *_JSON)
+            has_header = _ending(source) not in (*_BINARY, *_JSON)
             hint = "; the first line must name the columns" if has_header else ""
             raise UserError(f"{source}: has no column {column!r}, only {names}{hint}")
     return list(zip(*(_cells(frame, name, source) for name in columns), strict=True))
@@ -303,8 +304,9 @@ def _places(frame: "pandas.DataFrame", lines: Sequence[int], part: str) -> list[
 def _check_names(frame: "pandas.DataFrame") -> None:
     """Checks that columns have different names, which are texts from here on."""
     frame.columns = frame.columns.map(str)
-    if twice := [name for name, count in Counter(frame.columns).items() if name and count > 1]:
-        raise UserError(f"has two columns {twice[0]!r}")
+    for name, count in Counter(frame.columns).items():
+        if name and count > 1:
+            raise UserError(f"has two columns {name!r}")
 
 
 def _read(
@@ -314,7 +316,7 @@ def _read(
     import pandas
 
     ending = _ending(path)
-    if ending in (".parquet", ".arrow"):
+    if ending in _BINARY:
         return _read_arrow(content, ending), []
     text = _decoded(content)
     if ending in _JSON:
