@@ -40,9 +40,14 @@ def main() -> None:
     texts = short_texts()[:50]
     # Half a character cannot be in a file.
     tokenized = [text for text in made_up_texts(2000) if "\ud800" not in text]
-    values = {"embedder": _EMBEDDER, "pretrained": _PRETRAINED, "masked": _MASKED}
-    values |= {"texts": texts, "tokenized": tokenized}
-    (folder / "input.json").write_text(json.dumps(values))
+    input_of_program = {
+        "embedder": _EMBEDDER,
+        "pretrained": _PRETRAINED,
+        "masked": _MASKED,
+        "texts": texts,
+        "tokenized": tokenized,
+    }
+    (folder / "input.json").write_text(json.dumps(input_of_program))
     shutil.copy(_PROGRAM, folder)
     subprocess.run(["node", _PROGRAM.name], cwd=folder, check=True)
     output = json.loads((folder / "output.json").read_text())
@@ -51,11 +56,13 @@ def main() -> None:
     [answer] = load_predictor(f"models/{_PRETRAINED}").predict([_MASKED])
     theirs = [entry["score"] for entry in output["masks"]]
     ours = [entry["probability"] for entry in answer["masks"][0]]
+
     tokens = []
     for name, rows in output["ids"].items():
         expected = map(Tokenizer.from_pretrained(f"models/{name}").encode, tokenized)
         equal = sum(ids == row for ids, row in zip(expected, rows, strict=True))
         tokens.append({"model": name, "texts": len(tokenized), "equal": equal})
+
     result = {
         "date": datetime.date.today().isoformat(),
         "library": f"@huggingface/transformers {output['version']}",

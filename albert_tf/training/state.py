@@ -164,18 +164,7 @@ def start_run(task: Task, run_config: RunConfig, optimizer_config: OptimizerConf
         run_config.keep_checkpoint_max,
     )
 
-    # Their values, if the folder has a checkpoint.
-    if run_config.do_train:
-        checkpoints.remove_leftovers()
-    if run_config.do_train and folder.is_chief and not checkpoints.latest:
-        vocabulary = task.vocabulary_files()
-        folder.write_files({f"{MODEL}/{name}": vocabulary[name] for name in vocabulary})
-    newest = checkpoints.latest
-    if not run_config.do_train and task.keeps == "best":
-        newest = checkpoints.best_path or newest
-    if newest:
-        checkpoints.restore(newest)
-
+    _restore(checkpoints, folder, task, run_config)
     return RunState(
         task=task,
         run_config=run_config,
@@ -192,6 +181,22 @@ def start_run(task: Task, run_config: RunConfig, optimizer_config: OptimizerConf
         first_step=int(global_step.numpy()),
         started=started,
     )
+
+
+def _restore(
+    checkpoints: Checkpoints, folder: RunFolder, task: Task, run_config: RunConfig
+) -> None:
+    """Gives the objects of a run their values, if its folder has a checkpoint; a new training writes its vocabulary."""
+    if run_config.do_train:
+        checkpoints.remove_leftovers()
+    if run_config.do_train and folder.is_chief and not checkpoints.latest:
+        vocabulary = task.vocabulary_files()
+        folder.write_files({f"{MODEL}/{name}": vocabulary[name] for name in vocabulary})
+    newest = checkpoints.latest
+    if not run_config.do_train and task.keeps == "best":
+        newest = checkpoints.best_path or newest
+    if newest:
+        checkpoints.restore(newest)
 
 
 def _optimizer_of(

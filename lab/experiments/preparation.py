@@ -55,12 +55,13 @@ class Workspace:
         """Training text and held-out text, each as files separated by commas."""
         sources = self.sources(name)
         patterns = [pattern for pattern in sources if pattern != SAMPLE_CORPUS]
-        wanted = [os.path.join(self.data_dir, pattern) for pattern in patterns]
-        if missing := [path for path in wanted if not glob.glob(path)]:
+        patterns_here = [os.path.join(self.data_dir, pattern) for pattern in patterns]
+        missing = [path for path in patterns_here if not glob.glob(path)]
+        if missing:
             raise UserError(
                 f"--data_dir={self.data_dir}: {missing[0]} is not there, which scale {self.scale.name} names"
             )
-        paths = corpus.expand_paths(",".join(wanted))
+        paths = corpus.expand_paths(",".join(patterns_here))
         # Sizes of the files by their names below --data_dir; the sample corpus has no size.
         described: dict[str, int | None] = {
             os.path.relpath(path, self.data_dir): os.path.getsize(path) for path in paths
@@ -71,7 +72,7 @@ class Workspace:
         corpora = []
         if patterns:
             folder = f"files-{key_of([patterns, corpus.total_bytes(paths)])}"
-            flags = {"input_file": ",".join(wanted), "invalid_utf8": "replace"}
+            flags = {"input_file": ",".join(patterns_here), "invalid_utf8": "replace"}
             settings = functools.partial(split_sentences.SplitSettings, **flags)
             corpora.append(self._corpus(folder, split_sentences.main, settings))
         if SAMPLE_CORPUS in sources:
@@ -96,7 +97,8 @@ class Workspace:
                 files.write_bytes(path, files.json_bytes(described))
             before = files.read_json(path)
         names = sorted({**before, **described})
-        if differing := [path for path in names if before.get(path, -1) != described.get(path, -1)]:
+        differing = [path for path in names if before.get(path, -1) != described.get(path, -1)]
+        if differing:
             raise UserError(
                 f"{self.folder}: its text {name!r} was made of other files than --data_dir={self.data_dir} has"
                 f" ({differing[0]} for one); choose another --work_dir"
@@ -154,14 +156,19 @@ class Workspace:
 
     def intrinsic(self) -> str:
         """The folder of the development set: passages of SQuAD and RACE, or held-out text if there are none."""
-        names = ("max_seq_length", "max_predictions_per_seq", "masked_lm_prob")
-        names += ("do_lower_case", "keep_accents")
+        names = (
+            "max_seq_length",
+            "max_predictions_per_seq",
+            "masked_lm_prob",
+            "do_lower_case",
+            "keep_accents",
+        )
         values = {name: self.scale.data[name] for name in names if name in self.scale.data}
         values.update({"spm_model_file": self.vocabulary(), **self.passages()})
         folder = self.path("intrinsic", key_of(values))
-        wanted = [os.path.join(folder, task, "metadata.json") for task in SENTENCE_TASKS]
+        metadata = [os.path.join(folder, task, "metadata.json") for task in SENTENCE_TASKS]
         with locked(folder):
-            if not all(map(os.path.exists, wanted)):
+            if not all(map(os.path.exists, metadata)):
                 settings = development_set.IntrinsicSettings(output_dir=folder, **values)
                 development_set.make(settings)
         return folder
