@@ -19,7 +19,7 @@ import pathlib
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.stats
@@ -42,9 +42,11 @@ PAGE = "docs/results/few_labels.md"
 TF_IDF = "TF-IDF"
 HEAD = "head alone"
 FINE_TUNING = "fine-tuning"
-FINE_TUNING_OF_VECTORS = "fine-tuning of vectors"
+FINE_TUNING_OF_VECTORS = "fine-tuning of vectors"  # in the JSON file
 FINE_TUNINGS = {FINE_TUNING: POOLER, FINE_TUNING_OF_VECTORS: EMBEDDING}  # --classifier_pooling
 WAYS = (TF_IDF, HEAD, *FINE_TUNINGS)
+# The heads of columns.
+SHOWN = {FINE_TUNING_OF_VECTORS: "fine-tuning, head on the vector"}
 _NUM_TEST = 400
 _MOST_STEPS = 100
 _BATCH = 16
@@ -54,6 +56,7 @@ _BOOKS_OF_AUTHOR = 3
 _NUM_AUTHORS = 6
 _NUM_ARTICLES = 10
 _PARAGRAPHS_PER_TEST = 4  # one of them is for tests
+_NUM_LABELS = {"SST-2": 2, "articles": _NUM_ARTICLES, "authors": _NUM_AUTHORS}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -220,7 +223,7 @@ def _by_fine_tuning(
     task: FewLabelsTask, model: str, pooling: str, train: Examples, seed: int
 ) -> np.ndarray:
     """A way of `ways_of`: labels by a model whose head reads what --classifier_pooling says."""
-    num_steps = min(_MOST_STEPS, round(_EPOCHS * len(train.texts) / _BATCH))
+    num_steps = _num_steps(len(train.texts))
     return _by_program(
         task,
         model,
@@ -230,6 +233,11 @@ def _by_fine_tuning(
         num_train_steps=num_steps,
         seed=seed,
     )
+
+
+def _num_steps(num_examples: int) -> int:
+    """The steps of a fine-tuning."""
+    return min(_MOST_STEPS, round(_EPOCHS * num_examples / _BATCH))
 
 
 def _by_program(task: FewLabelsTask, model: str, train: Examples, **settings) -> np.ndarray:
@@ -278,12 +286,7 @@ class Record:
             "cpu_seconds": self.cpu_seconds,
         }
         files.write_bytes(self._path, files.json_bytes(content))
-        parts = {
-            "few labels": table_of(self.scores),
-            "few labels, strengths": strengths_of(self.of_strengths),
-            "few labels, time": times_of(self.cpu_seconds),
-        }
-        replace_parts(PAGE, parts)
+        replace_parts(PAGE, parts_of(content))
 
 
 def main(settings: FewLabelsSettings) -> None:
@@ -349,23 +352,76 @@ def macro_f1(test: Examples, labels: np.ndarray) -> float:
     return round(100 * float(f1_score(test.labels, labels, average="macro")), 2)
 
 
+def parts_of(content: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The parts of the page, from the content of the JSON file."""
+    scores = content["macro_f1"]
+    seconds = content["cpu_seconds"]
+    parts = {
+        "few labels": table_of(scores),
+        "few labels, first draw": table_of_first_draw(scores),
+        "few labels, strengths": strengths_of(content["macro_f1_of_strengths"]),
+        "few labels, time": times_of(seconds),
+    }
+    if all(FINE_TUNING in of_ways for of_ways in (*scores.values(), *seconds.values())):
+        parts["few labels, in words"] = in_words(scores, seconds)
+    return parts
+
+
 def interval(scores: Sequence[float]) -> str:
-    """The mean of scores, and half of its interval of 95 % (Student's t); of two scores both, and one alone."""
-    if len(scores) == 1:
-        return f"{scores[0]:.1f} (once)"
-    if len(scores) == 2:
-        return f"{np.mean(scores):.1f} ({min(scores):.1f}, {max(scores):.1f})"
+    """The mean of scores, and half of its interval of 95 % (Student's t)."""
     half = scipy.stats.t.ppf(0.975, len(scores) - 1) * scipy.stats.sem(scores)
     return f"{np.mean(scores):.1f} ± {half:.1f}"
 
 
-def table_of(results: dict[str, Scores]) -> list[str]:
-    """A row for each task and number of examples."""
+def table_of(results: Mapping[str, Scores]) -> list[str]:
+    """A row for each task and number of examples, with the ways that were tried with several draws."""
+    ways = (TF_IDF, HEAD)
     rows = []
     for name, of_ways in results.items():
-        cells = [interval(of_ways[way]) if way in of_ways else "not run" for way in WAYS]
+        has_interval = [len(of_ways.get(way, ())) > 1 for way in ways]
+        cells = [
+            interval(of_ways[way]) if has_several else "not run"
+            for way, has_several in zip(ways, has_interval, strict=True)
+        ]
         rows.append((name, *cells))
-    return tables.table(f"task, examples per label | {' | '.join(WAYS)}", rows)
+    return tables.table(f"task, examples per label | {' | '.join(ways)}", rows)
+
+
+def table_of_first_draw(results: Mapping[str, Scores]) -> list[str]:
+    """A row for each task and number of examples, with the scores of all ways on the first draw."""
+    rows = []
+    for name, of_ways in results.items():
+        cells = [f"{of_ways[way][0]:.1f}" if way in of_ways else "not run" for way in WAYS]
+        task, _, number = name.partition(", ")
+        num_examples = int(number) * _NUM_LABELS[task]
+        epochs = _num_steps(num_examples) * _BATCH / num_examples
+        rows.append((name, *cells, f"{epochs:.1f}"))
+    names = " | ".join(SHOWN.get(way, way) for way in WAYS)
+    return tables.table(f"task, examples per label | {names} | epochs of fine-tuning", rows)
+
+
+def in_words(
+    results: Mapping[str, Scores], cpu_seconds: Mapping[str, Mapping[str, float]]
+) -> list[str]:
+    """How far fine-tuning is from the head alone on the same draw, by the number of examples, and what it costs."""
+    sentences = []
+    for number in COUNTS:
+        rows = [of_ways for name, of_ways in results.items() if name.endswith(f", {number}")]
+        differences = [row[FINE_TUNING][0] - row[HEAD][0] for row in rows]
+        ends = f"{min(differences):+.1f} to {max(differences):+.1f}"
+        sentences.append(f"with {number} examples of each label, the difference is {ends} points")
+
+    # The first row has the start of the process, too.
+    seconds = list(cpu_seconds.values())[1:]
+    ratios = [of_ways[FINE_TUNING] / of_ways[HEAD] for of_ways in seconds]
+    seconds_of_head = [of_ways[HEAD] for of_ways in seconds]
+    seconds_of_fine_tuning = [of_ways[FINE_TUNING] for of_ways in seconds]
+    return tables.wrapped(
+        f"On the same draw, fine-tuning is compared with the head alone as follows: {'; '.join(sentences)}. It takes"
+        f" {min(seconds_of_fine_tuning):.0f} to {max(seconds_of_fine_tuning):.0f} processor seconds, and the head"
+        f" {min(seconds_of_head):.0f} to {max(seconds_of_head):.0f}, so {min(ratios):.0f} to {max(ratios):.0f} times as"
+        " many in a row (without the first row, which has the start of the process)."
+    )
 
 
 def strengths_of(results: Mapping[str, Scores]) -> list[str]:
@@ -385,7 +441,8 @@ def times_of(cpu_seconds: Mapping[str, Mapping[str, float]]) -> list[str]:
     for name, of_ways in cpu_seconds.items():
         cells = [f"{of_ways[way]:.0f}" if way in of_ways else "not run" for way in ways]
         rows.append((name, *cells))
-    return tables.table(f"task, examples per label | {' | '.join(ways)}", rows)
+    names = " | ".join(SHOWN.get(way, way) for way in ways)
+    return tables.table(f"task, examples per label | {names}", rows)
 
 
 if __name__ == "__main__":

@@ -133,10 +133,16 @@ def table_of(results: Mapping[str, Mapping[str, Mapping[str, float | None]]]) ->
     for name, of_forms in results.items():
         cells = [f"{of_forms[_FOLDER]['score']}"]
         for form in forms:
-            cells.append(f"{of_forms[form]['score']} ({of_forms[form]['changed']})")
+            cells.append(f"{of_forms[form]['score']} ({of_forms[form]['changed']:.2g})")
         rows.append((f"{name}, {TASKS[name].metrics[0]}", *cells))
-    head = " | ".join(["task", "float32", *(f"`{form}`" for form in forms)])
+    head = " | ".join(["task", "float32", *map(_named, forms)])
     return tables.table(head, rows)
+
+
+def _named(form: str) -> str:
+    """The head of a column: the value of --quantization, and what else the form is made with."""
+    value, comma, rest = form.partition(",")
+    return f"`{value}`{comma}{rest}"
 
 
 if __name__ == "__main__":

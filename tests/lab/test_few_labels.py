@@ -5,6 +5,7 @@ import json
 import numpy as np
 
 from lab import few_labels
+from tests.helpers import ROOT
 
 
 def test_a_seed_draws_equally_many_different_examples_of_each_label():
@@ -19,18 +20,43 @@ def test_a_seed_draws_equally_many_different_examples_of_each_label():
     assert drawn.texts != examples.of_labels(4, seed=2).texts
 
 
-def test_scores_are_shown_with_their_interval_or_both():
+def test_scores_of_several_draws_are_shown_with_their_interval():
     # Student's t of 2 degrees of freedom is 4.303; the standard error is 1 / sqrt(3).
     assert few_labels.interval([50.0, 51.0, 52.0]) == "51.0 ± 2.5"
-    assert few_labels.interval([50.0, 51.0]) == "50.5 (50.0, 51.0)"
-    assert few_labels.interval([50.04]) == "50.0 (once)"
     table = few_labels.table_of({"SST-2, 8": {few_labels.TF_IDF: [50.0, 51.0, 52.0]}})
-    assert table[-1] == "| SST-2, 8 | 51.0 ± 2.5 | not run | not run | not run |"
+    assert table[-1] == "| SST-2, 8 | 51.0 ± 2.5 | not run |"
     table = few_labels.times_of({"SST-2, 8": {few_labels.FINE_TUNING: 61.4}})
     assert table[-1] == "| SST-2, 8 | not run | 61 | not run |"
     scores = {f"{strength:g}": [strength, 2 + strength] for strength in few_labels.STRENGTHS}
     table = few_labels.strengths_of({"SST-2, 8": scores})
     assert table[-1] == "| SST-2, 8 | 1.1 | 1.3 | 2.0 | 4.0 | 11.0 | 31.0 |"
+
+
+def test_fine_tuning_is_compared_with_the_head_on_the_same_draw():
+    tf_idf, head, fine_tuning = few_labels.TF_IDF, few_labels.HEAD, few_labels.FINE_TUNING
+    # The means of the head are 50 above, but its first draws are 2, 1 and 4 below fine-tuning.
+    scores = {
+        "SST-2, 8": {tf_idf: [1.0, 2.0], head: [10.0, 110.0], fine_tuning: [12.0]},
+        "SST-2, 32": {tf_idf: [1.0, 2.0], head: [20.0, 120.0], fine_tuning: [21.0, 0.0]},
+        "articles, 128": {tf_idf: [1.0, 2.0], head: [30.0, 130.0], fine_tuning: [34.0]},
+    }
+    table = few_labels.table_of_first_draw(scores)
+    # 8 x 2 examples, 10 steps of 16; 128 x 10 examples, 100 steps.
+    assert table[2] == "| SST-2, 8 | 1.0 | 10.0 | 12.0 | not run | 10.0 |"
+    assert table[4] == "| articles, 128 | 1.0 | 30.0 | 34.0 | not run | 1.2 |"
+    seconds = {name: {head: 2.0, fine_tuning: 8.0} for name in scores}
+    seconds["SST-2, 8"] = {head: 100.0, fine_tuning: 100.0}
+    text = " ".join(few_labels.in_words(scores, seconds))
+    assert "with 8 examples of each label, the difference is +2.0 to +2.0 points" in text
+    assert "with 128 examples of each label, the difference is +4.0 to +4.0 points" in text
+    assert "takes 8 to 8 processor seconds, and the head 2 to 2, so 4 to 4 times" in text
+
+
+def test_the_page_has_the_numbers_of_the_json_file():
+    text = (ROOT / few_labels.PAGE).read_text()
+    content = json.loads((ROOT / few_labels.FewLabelsSettings.output_file).read_text())
+    for name, lines in few_labels.parts_of(content).items():
+        assert f"<!-- {name} -->\n\n" + "\n".join(lines) + "\n\n<!-- end of" in text
 
 
 def test_questions_about_every_fourth_paragraph_are_for_tests(tmp_path):
