@@ -292,7 +292,8 @@ def speed() -> list[str]:
     return tables.wrapped(
         f"In int8, the folded model is {_from_to(gains.values())} times as fast in ONNX Runtime as in float32 on a Xeon"
         f" without AMX, and {with_amx:.1f} times on one with AMX. In int8, side by side without AMX, it has these texts"
-        f" per second of processor time: {', '.join(per_second)}; ours are in other batches, which alone explains some"
+        f" per second of processor time, which can be compared with each other, but not with other measurements:"
+        f" {', '.join(per_second)}; ours are in other batches, which alone explains some"
         f" of the difference ([measurement](docs/guides/speed.md#measured-side-by-side))."
         f" Int8 changes answers: similarity on STS-B loses {similarity_lost:.3f}, and {_in_words(len(tasks))}"
         f" fine-tuned tasks lose {min(lost):.1f} to {max(lost):.1f} points, with {min(changed):.0f} to"
