@@ -202,35 +202,23 @@ def content(name: str) -> Any:
 def model_table() -> list[str]:
     """A row for each trained model: its size, what it learned from, and its scores on STS-B."""
     training = content("fold_training.json")
-    sizes = content("fold_sizes.json")
     long = content("fold_long.json")
-    (teacher,) = {run["parameters"] for run in sizes["runs"] if run["size"] == "384-none"}
+    teacher_scores = content("fold_sizes.json")["teacher"]
+    teacher = (f"{_TEACHER}, the teacher", 6, *_size(_teacher_parameters()), "", "", "0")
+
     published = training["published"]
     shared = training["all_shared"]
-    runs_on_gpu = {
-        "[albert-minilm-l6](../../models/albert-minilm-l6/README.md)": (3, published, published),
-        "[albert-minilm-l6-long](../../models/albert-minilm-l6-long/README.md)": (
-            3,
-            {
-                **long["stsb"],
-                "error": long["held_out"]["error_6"],
-                "parameters": published["parameters"],
-            },
-            long["run"],
-        ),
-        "all shared, not published": (1, shared, shared),
+    of_long = {
+        **long["run"],
+        **long["stsb"],
+        "error": long["held_out"]["error_6"],
+        "parameters": published["parameters"],
     }
-    gpus = ("H100", "H200", "H100")
     rows = [
-        (f"{_TEACHER}, the teacher", 6, *_size(teacher), "", "", "0", *_sts_b(sizes["teacher"]))
-    ]
-    for gpu, (name, (groups, model, run)) in zip(gpus, runs_on_gpu.items(), strict=True):
-        learned = f"{run['tokens'] / 1e6:.0f} M tokens"
-        time = f"{run['seconds']:.0f} s of an {gpu}"
-        error = f"{model['error']:.3f}"
-        size = _size(model["parameters"])
-        rows.append((name, groups, *size, learned, time, error, *_sts_b(model)))
-    rows += [
+        (*teacher, *_sts_b(teacher_scores)),
+        _on_a_gpu(_linked("albert-minilm-l6"), 3, published, "H100"),
+        _on_a_gpu(_linked("albert-minilm-l6-long"), 3, of_long, "H200"),
+        _on_a_gpu("all shared, not published", 1, shared, "H100"),
         _on_two_cores(training["on_two_processor_cores"][0], published["parameters"]),
         _on_one_core(published["parameters"]),
     ]
@@ -238,6 +226,30 @@ def model_table() -> list[str]:
         "model | groups | parameters | MB in half precision | learned from | time of the training"
     )
     return tables.table(f"{head} | error, last layer | STS-B dev | STS-B test", rows)
+
+
+def _teacher_parameters() -> int:
+    """The number of parameters of the teacher, which the size with all of E and without sharing has, too."""
+    runs = content("fold_sizes.json")["runs"]
+    (parameters,) = {run["parameters"] for run in runs if run["size"] == "384-none"}
+    return parameters
+
+
+def _linked(model: str) -> str:
+    return f"[{model}](../../models/{model}/README.md)"
+
+
+def _on_a_gpu(name: str, groups: int, run: Mapping, gpu: str) -> tuple:
+    """The row of a training whose tokens and seconds were recorded."""
+    return (
+        name,
+        groups,
+        *_size(run["parameters"]),
+        f"{run['tokens'] / 1e6:.0f} M tokens",
+        f"{run['seconds']:.0f} s of an {gpu}",
+        f"{run['error']:.3f}",
+        *_sts_b(run),
+    )
 
 
 def _size(parameters: int) -> tuple[str, str]:
@@ -302,12 +314,7 @@ def one_group_table() -> list[str]:
         single = [run for run in runs if run["model"] == _SHARED and run["task"] == task]
         at_1e_4 = fine_tuning.median_and_range(fine_tuning.scores_of(single, metric))
         curve = curves.get(f"{task}, bfloat16", {}).get("all_shared")
-        medians = [
-            statistics.median(
-                fine_tuning.scores_of(fine_tuning.runs_at_best_rate(runs, task, model), metric)
-            )
-            for model in (fine_tuning.FOLDED, fine_tuning.TEACHER)
-        ]
+        medians = [_median(task, model) for model in (fine_tuning.FOLDED, fine_tuning.TEACHER)]
         cells = [_percent(majority), at_1e_4, _best_and_last(curve), *map(_percent, medians)]
         rows.append((f"{task}, {metric}", *cells))
     packages = curves["packages"]
@@ -318,6 +325,12 @@ def one_group_table() -> list[str]:
         "task | majority class | one group, 1e-4 | one group, a run whose rate was not written down"
     )
     return tables.table(f"{head} | three groups | teacher", rows)
+
+
+def _median(task: str, model: str) -> float:
+    """Of the runs of a model at its better rate, by the first metric of the task."""
+    runs = fine_tuning.runs_at_best_rate(fine_tuning.all_runs(), task, model)
+    return statistics.median(fine_tuning.scores_of(runs, fine_tuning.TASKS[task].metrics[0]))
 
 
 def _percent(score: float | None) -> str:
@@ -452,8 +465,9 @@ def claims_in_short() -> list[str]:
 def _similarity() -> str:
     training = content("fold_training.json")
     sizes = content("fold_sizes.json")
-    (teacher,) = {run["parameters"] for run in sizes["runs"] if run["size"] == "384-none"}
-    three, one = training["published"], training["all_shared"]
+    teacher = _teacher_parameters()
+    three = training["published"]
+    one = training["all_shared"]
     return (
         f"**The similarity of sentences survives folding.** With {100 * three['parameters'] / teacher:.0f} % of the"
         f" parameters, the correlation with human judgments (STS-B test, not trained on it) is"
@@ -461,12 +475,6 @@ def _similarity() -> str:
         f" {100 * one['parameters'] / teacher:.0f} % of the parameters, it is {one['stsb_test']:.1f}"
         " ([models](#models))."
     )
-
-
-def _median(task: str, model: str) -> float:
-    """Of the runs of a model at its better rate, by the first metric of the task."""
-    runs = fine_tuning.runs_at_best_rate(fine_tuning.all_runs(), task, model)
-    return statistics.median(fine_tuning.scores_of(runs, fine_tuning.TASKS[task].metrics[0]))
 
 
 def _one_group() -> str:
@@ -485,7 +493,9 @@ def _one_group() -> str:
 
 
 def _questions() -> str:
-    folded, long, teacher = fine_tuning.FOLDED, fine_tuning.FOLDED_LONG, fine_tuning.TEACHER
+    folded = fine_tuning.FOLDED
+    long = fine_tuning.FOLDED_LONG
+    teacher = fine_tuning.TEACHER
     runs = fine_tuning.all_runs()
     tasks = [
         task for task in fine_tuning.TASKS if fine_tuning.runs_at_best_rate(runs, task, folded)
