@@ -139,6 +139,9 @@ BY_NAME: Mapping[str, GraphEngine] = {ONNX_RUNTIME: PLAIN, OPENVINO: OpenVino()}
 
 def _unusable(content: str | bytes, error: Exception) -> UserError:
     source = content if isinstance(content, str) else "the export"
+    if "://" in source:
+        expected = "expected a local path, as engines open no other"
+        return UserError(f"{source}: {expected}; copy the folder to this machine")
     return UserError(f"{source}: no usable ONNX file ({first_line(error)})")
 
 

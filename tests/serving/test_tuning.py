@@ -223,3 +223,9 @@ def test_the_batches_have_the_tokens_that_the_export_names(sources, tmp_path):
         features["input_ids"].size <= 7 or len(features["input_ids"]) == 1 for features in seen
     )
     assert len(seen) > 1
+
+
+def test_an_export_on_a_remote_path_must_be_copied_first(sources, tmp_path):
+    folder = written(sources, tmp_path, {"name": "onnxruntime", "tokens_of_batch": 7})
+    with pytest.raises(UserError, match="file://.*: expected a local path.*; copy the folder"):
+        load_predictor(f"file://{folder}").embed(["the cat"])
