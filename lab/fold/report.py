@@ -206,6 +206,7 @@ def model_table() -> list[str]:
     teacher_scores = content("fold_sizes.json")["teacher"]
     teacher = (f"{_TEACHER}, the teacher", 6, *_size(_teacher_parameters()), "", "", "0")
 
+    with_muon = content("fold_on_a_processor.json")
     published = training["published"]
     shared = training["all_shared"]
     of_long = {
@@ -220,7 +221,7 @@ def model_table() -> list[str]:
         _on_a_gpu(_linked("albert-minilm-l6-long"), 3, of_long, "H200"),
         _on_a_gpu("all shared, not published", 1, shared, "H100"),
         _on_two_cores(training["on_two_processor_cores"][0], published["parameters"]),
-        _on_one_core(published["parameters"]),
+        *(_on_one_core(run, published["parameters"]) for run in with_muon["runs"]),
     ]
     head = (
         "model | groups | parameters | MB in half precision | learned from | time of the training"
@@ -281,19 +282,20 @@ def _on_two_cores(run: Mapping, parameters: int) -> tuple:
     )
 
 
-def _on_one_core(parameters: int) -> tuple:
-    """The row of the training with Muon, of which the time was measured for most steps."""
-    run = content("fold_on_a_processor.json")
+def _on_one_core(run: Mapping, parameters: int) -> tuple:
+    """The row of a training with Muon; of one, the time was measured for most steps only."""
     hours = run["processor_seconds_timed"] / 3600
-    all_hours = hours * run["steps"] / run["steps_timed"]
+    time = f"{hours:.2g} processor hours"
+    if run["steps_timed"] < run["steps"]:
+        all_hours = hours * run["steps"] / run["steps_timed"]
+        time += f" for {run['steps_timed']} of {run['steps']:,} steps, so {all_hours:.2g} for all"
     scores = {f"stsb_{part}": 100 * run[f"sts_b_{part}"] for part in ("dev", "test")}
     return (
         "three groups, Muon",
         3,
         *_size(parameters),
         f"{128 * run['steps']:,} texts",
-        f"{hours:.1f} processor hours for {run['steps_timed']} of {run['steps']:,} steps,"
-        f" so {all_hours:.1f} for all",
+        time,
         f"{run['error_last_layer']:.3f}",
         *_sts_b(scores),
     )
