@@ -58,7 +58,11 @@ def vocabulary_of(
         )
     if not isinstance(tokenizer, SentencePieceTokenizer):
         return {}
-    if ModelProto.FromString(tokenizer.content).trainer_spec.model_type != TrainerSpec.UNIGRAM:
+    for token in tokenizer.added_tokens:
+        if token.is_found:
+            reason = f"the vocabulary has added tokens such as {token.text}"
+            raise UserError(f"keras_hub: {reason}, after which keras-hub would give other ids")
+    if tokenizer.model().trainer_spec.model_type != TrainerSpec.UNIGRAM:
         raise UserError("keras_hub: the vocabulary is no unigram model of SentencePiece")
     return {tokenizer.file_name: folded(tokenizer)}
 
@@ -69,7 +73,7 @@ def folded(tokenizer: SentencePieceTokenizer) -> bytes:
     Two rules look at neighbors, which a table of characters cannot: a capital sigma becomes σ at the end of a word,
     too, and compatibility letters of Korean, such as ㄱ and ㅏ, do not become a syllable together.
     """
-    proto = ModelProto.FromString(tokenizer.content)
+    proto = tokenizer.model()
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "rules.tsv")
         with open(path, "w", encoding="ascii") as file:
@@ -87,7 +91,7 @@ def folded(tokenizer: SentencePieceTokenizer) -> bytes:
 
 def _rules(tokenizer: SentencePieceTokenizer, proto: ModelProto) -> Iterator[tuple[str, str]]:
     """Characters, and sequences that are composed, with what cleaning and the model's own table make of them."""
-    only_table = ModelProto.FromString(tokenizer.content)
+    only_table = tokenizer.model()
     for name in ("add_dummy_prefix", "remove_extra_whitespaces", "escape_whitespaces"):
         setattr(only_table.normalizer_spec, name, False)
     table = sentencepiece.SentencePieceProcessor(model_proto=only_table.SerializeToString())

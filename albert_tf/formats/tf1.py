@@ -15,6 +15,7 @@ from albert_tf.core.errors import UserError, shortened
 from albert_tf.formats import bert, checkpoint_files, description
 from albert_tf.formats.description import Description
 from albert_tf.formats.file_names import TF1_CONFIG, TF1_OWN_KEY
+from albert_tf.formats.tokenizer_files import vocabulary_alone
 from albert_tf.formats.weights import (
     Weights,
     check_complete,
@@ -256,7 +257,7 @@ def write(
     contents = {TF1_CONFIG: (json.dumps(config, indent=2) + "\n").encode()}
     if tokenizer:
         name = _VOCABULARY_NAMES.get(tokenizer.file_name, tokenizer.file_name)
-        contents[name] = tokenizer.content
+        contents |= vocabulary_alone(tokenizer, name)
 
     variables = model.named_variables()
     variables = {name: variable for name, variable in variables.items() if name not in untrained}

@@ -16,7 +16,8 @@ from typing import Any
 from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
 
 from albert_tf.formats.file_names import TOKENIZER_SETTINGS as SETTINGS
-from albert_tf.text import added_tokens, wordpiece
+from albert_tf.text import wordpiece
+from albert_tf.text.added_tokens import HIDDEN, AddedToken, by_id, description_of
 from albert_tf.text.character_class import inside_class
 from albert_tf.text.tokenizer import SentencePieceTokenizer, Tokenizer, WordPieceTokenizer
 
@@ -62,13 +63,16 @@ def _tokenizer_config(
         settings["model_max_length"] = max_length
     settings["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
     settings |= _rules(tokenizer)
+    settings |= _added_tokens_decoder(tokenizer)
     settings["clean_up_tokenization_spaces"] = False
+
+    mask_token = AddedToken("[MASK]", tokenizer.mask_id, HIDDEN)
     settings |= {
         "pad_token": tokenizer.id_to_token(tokenizer.pad_id),
         "unk_token": tokenizer.id_to_token(tokenizer.unk_id),
         "cls_token": tokenizer.id_to_token(tokenizer.cls_id),
         "sep_token": tokenizer.id_to_token(tokenizer.sep_id),
-        "mask_token": {"__type": "AddedToken", **_added("[MASK]")},
+        "mask_token": {"__type": "AddedToken", **description_of(mask_token)},
         "bos_token": "[CLS]",
         "eos_token": "[SEP]",
     }
@@ -76,15 +80,31 @@ def _tokenizer_config(
 
 
 def _added_tokens(tokenizer: Tokenizer) -> list[dict[str, Any]]:
-    """The special tokens, and those that were added to the vocabulary."""
-    added = [
-        {"id": id, **_added(tokenizer.id_to_token(id))} for id in sorted(tokenizer.special_ids())
-    ]
-    for token in tokenizer.added_tokens:
-        is_special = token.kind == added_tokens.SPECIAL
-        how = {"normalized": not is_special, "special": is_special}
-        added.append({"id": token.id, **_added(token.text), **how})
-    return added
+    """The special tokens, and those that were added to the vocabulary, for `tokenizer.json`."""
+    special = [AddedToken(tokenizer.id_to_token(id), id, HIDDEN) for id in tokenizer.special_ids()]
+    tokens = [*by_id(special), *tokenizer.added_tokens]
+    return [{"id": token.id, **description_of(token)} for token in tokens]
+
+
+def _added_tokens_decoder(tokenizer: Tokenizer) -> dict[str, Any]:
+    """The same for `tokenizer_config.json`, where `Tokenizer.from_file` reads them; nothing if no token was added."""
+    if not tokenizer.added_tokens:
+        return {}
+    descriptions = _added_tokens(tokenizer)
+    return {
+        "added_tokens_decoder": {
+            str(description.pop("id")): description for description in descriptions
+        }
+    }
+
+
+def vocabulary_alone(tokenizer: Tokenizer, name: str) -> dict[str, bytes]:
+    """A vocabulary under a name, for folders that transformers does not read, with the file that lists added tokens."""
+    contents = {name: tokenizer.content}
+    if tokenizer.added_tokens:
+        # All of the file, in case the folder has a model of transformers, too.
+        contents[SETTINGS] = vocabulary_files(tokenizer, tokenizer.max_length)[SETTINGS]
+    return contents
 
 
 def files_without_vocabulary(cleaning: Mapping[str, bool]) -> dict[str, bytes]:
@@ -159,7 +179,7 @@ def difference_in_transformers(tokenizer: Tokenizer) -> str:
 
 def _unigram(tokenizer: Any) -> dict[str, Any]:
     """The same for a SentencePiece model; empty if it is not a unigram model."""
-    proto = ModelProto.FromString(tokenizer.content)
+    proto = tokenizer.model()
     normalizer = proto.normalizer_spec
     if proto.trainer_spec.model_type != TrainerSpec.UNIGRAM:
         return {}
@@ -231,12 +251,6 @@ def _replace(pattern: str, content: str) -> dict[str, Any]:
 
 def _replace_text(text: str, content: str) -> dict[str, Any]:
     return {"type": "Replace", "pattern": {"String": text}, "content": content}
-
-
-def _added(token: str) -> dict[str, Any]:
-    # The space before a masked word is part of the word.
-    settings = {"single_word": False, "lstrip": token == "[MASK]", "rstrip": False}
-    return {"content": token, **settings, "normalized": False, "special": True}
 
 
 def _with_special_tokens(tokenizer: Tokenizer) -> dict[str, Any]:

@@ -1,17 +1,18 @@
-"""Tokens that transformers adds to a vocabulary: they are found in a text before it is cleaned and split into words.
+"""Tokens that were added to a vocabulary: they are found in a text before it is cleaned and split into words.
 
-A vocabulary contains them among or after its own tokens: in WordPiece as lines that end in a mark of their kind, in a
-SentencePiece model as user-defined pieces whose score is the kind. A text must write a special token exactly so; a
-plain one is found in either case if the vocabulary is lower-cased. [CLS] and the like are never found in a text.
+They stand beside the vocabulary, whose file does not change: a `Tokenizer` is made of both. A text must write a special
+token exactly so; a plain one is found in either case if the vocabulary is lower-cased. [CLS] and the like are never
+found in a text.
 
-    kinds_in_...      the added tokens that a vocabulary contains
-    pattern_of        finds them in a text
-    in_folder         those that the files in a folder add to a vocabulary
-    marked_...        a vocabulary with them
-    content_of_json   the vocabulary in a `tokenizer.json`
+    AddedToken       a token, its id, and how it is found
+    Vocabulary       the content of a vocabulary's file, and the tokens that were added to it
+    pattern_of       finds tokens in a text
+    in_folder        reads those that the files beside a vocabulary list; `in_tokenizer_json`, those of one file
+    description_of   one of them as `formats/tokenizer_files.py` writes it: `added_tokens_decoder` of
+                     `tokenizer_config.json`, and `added_tokens` of `tokenizer.json`
 
-Source: transformers, `AddedToken` and `AddedVocabulary`; the files `added_tokens.json`, `tokenizer_config.json` and
-`tokenizer.json`.
+Source: transformers, `AddedToken` and `AddedVocabulary`; the files `added_tokens.json`, `special_tokens_map.json`,
+`tokenizer_config.json` and `tokenizer.json`.
 """
 
 import os
@@ -19,59 +20,79 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sentencepiece.sentencepiece_model_pb2 import ModelProto
-
 from albert_tf.core import files
-from albert_tf.core.errors import UserError, shortened
-from albert_tf.text import wordpiece
+from albert_tf.core.errors import UserError
 
-# The kinds of added tokens. A SentencePiece model stores the kind as a score; its own user-defined pieces score 0.
-HIDDEN = 0  # not found in texts
-PLAIN = 1  # found in either case if the vocabulary is lower-cased
-SPECIAL = 2  # found as it is written
+# How an added token is found in texts.
+HIDDEN = 0  # not at all
+PLAIN = 1  # in either case if the vocabulary is lower-cased
+SPECIAL = 2  # as it is written
 
-_MARKS = {HIDDEN: "", PLAIN: wordpiece.PLAIN_MARK, SPECIAL: wordpiece.SPECIAL_MARK}
 _SPECIAL_TOKENS = ("[PAD]", "<pad>", "[UNK]", "<unk>", "[CLS]", "[SEP]", "[MASK]")
-
-# What a `tokenizer.json` says about the words of BERT's tokenizer.
-_STEPS: Mapping[str, Mapping[str, Any]] = {
-    "normalizer": {"type": "BertNormalizer", "clean_text": True},
-    "pre_tokenizer": {"type": "BertPreTokenizer"},
-    "model": {"continuing_subword_prefix": wordpiece.CONTINUES_WORD},
-}
 
 
 class AddedToken(NamedTuple):
-    """A token that was added to a vocabulary."""
+    """A token that was added to a vocabulary: one of its own tokens that is found in texts, or a new one after them."""
 
     text: str
     id: int
     kind: int  # HIDDEN, PLAIN or SPECIAL
 
-
-# --- A vocabulary -> its added tokens ---
-
-
-def kinds_in_wordpiece(content: bytes) -> dict[str, int]:
-    """The kinds of the added tokens in a vocab.txt that are found in texts, by the tokens."""
-    if wordpiece.PLAIN_MARK.encode() not in content:  # with which the other mark begins
-        return {}
-    kinds = {}
-    for line in content.decode("utf-8", "replace").split("\n"):
-        for kind in (PLAIN, SPECIAL):
-            mark = _MARKS[kind]
-            if line.endswith(mark):
-                kinds[line.removesuffix(mark)] = kind
-    return kinds
+    @property
+    def is_found(self) -> bool:
+        """Whether it is found in texts."""
+        return self.kind != HIDDEN
 
 
-def kinds_in_sentencepiece(content: bytes) -> dict[str, int]:
-    """The same of a SentencePiece model."""
-    kinds = {}
-    for piece in ModelProto.FromString(content).pieces:
-        if piece.type == piece.USER_DEFINED and piece.score in (PLAIN, SPECIAL):
-            kinds[piece.piece] = int(piece.score)
-    return kinds
+class Vocabulary(NamedTuple):
+    """The content of a vocabulary's file, and the tokens that were added to it."""
+
+    content: bytes
+    added_tokens: tuple[AddedToken, ...] = ()
+
+
+def name_in_file(token: AddedToken) -> str:
+    """What stands for a token in a list of words, such as a vocab.txt: one with white space is no word."""
+    return token.text if token.text.split() == [token.text] else f"[added_token_{token.id}]"
+
+
+def by_id(tokens: Iterable[AddedToken]) -> tuple[AddedToken, ...]:
+    """The tokens in the order of their ids; of those with the same id, the last."""
+    last_of_ids = {token.id: token for token in tokens}
+    return tuple(last_of_ids[id] for id in sorted(last_of_ids))
+
+
+def texts_of_all(vocabulary: Sequence[str], tokens: Iterable[AddedToken], source: str) -> list[str]:
+    """The texts of all tokens by id: those of a vocabulary's file, and those of the added tokens.
+
+    Raises:
+      UserError: the new tokens have other ids than those that follow, or texts of the vocabulary.
+    """
+    texts = list(vocabulary)
+    ids = {text: id for id, text in enumerate(vocabulary)}
+    new_tokens = []
+    for token in by_id(tokens):
+        if token.id < len(vocabulary):
+            texts[token.id] = token.text
+        else:
+            new_tokens.append(token)
+
+    new_ids = [token.id for token in new_tokens]
+    if new_ids != list(range(len(vocabulary), len(vocabulary) + len(new_ids))):
+        expected = f"expected {len(vocabulary):,} first"
+        raise UserError(f"{source}: added tokens have the ids {new_ids}, {expected}")
+    for token in new_tokens:
+        if token.text in ids:
+            raise _wrong_id(source, token, ids[token.text])
+    return texts + [token.text for token in new_tokens]
+
+
+def _wrong_id(source: str, token: AddedToken, expected_id: int) -> UserError:
+    expected = f"expected {expected_id}"
+    return UserError(f"{source}: added token {token.text!r} has the id {token.id}, {expected}")
+
+
+# --- Added tokens in a text ---
 
 
 def pattern_of(tokens: Iterable[AddedToken], do_lower_case: bool) -> re.Pattern | None:
@@ -107,35 +128,15 @@ def _same_in_lower_case(char: str) -> str:
     )
 
 
-# --- A vocabulary and the files in its folder -> a vocabulary ---
+# --- The files beside a vocabulary -> its added tokens ---
 
 
-def in_folder(folder: str, vocabulary: Sequence[str]) -> tuple[dict[str, int], list[AddedToken]]:
-    """What the files in a folder add to a vocabulary: kinds of some of its tokens, and new tokens by their ids.
+def in_folder(folder: str, vocabulary: Sequence[str]) -> list[AddedToken]:
+    """The tokens that the files in a folder add to a vocabulary: its own ones that are found in texts, and new ones.
 
     Raises:
-      UserError: the ids of the added tokens are neither those of the vocabulary nor follow them.
+      UserError: a file lists a token under another id than the vocabulary.
     """
-    tokens = _tokens_in_folder(folder, vocabulary)
-    first_new_id = len(vocabulary)
-
-    kinds = {
-        token.text: token.kind
-        for token in tokens
-        if token.id < first_new_id and token.kind != HIDDEN
-    }
-    new_tokens = [token for token in tokens if token.id >= first_new_id]
-    new_tokens.sort(key=lambda token: token.id)
-
-    new_ids = [token.id for token in new_tokens]
-    if new_ids != list(range(first_new_id, first_new_id + len(new_ids))):
-        expected = f"expected {first_new_id:,} first"
-        raise UserError(f"{folder}: added tokens have the ids {new_ids}, {expected}")
-    return kinds, new_tokens
-
-
-def _tokens_in_folder(folder: str, vocabulary: Sequence[str]) -> list[AddedToken]:
-    """The tokens, one for each id, that the files in a folder list as added; also those of the vocabulary itself."""
     tokens: dict[int, AddedToken] = {}
     ids = {text: id for id, text in enumerate(vocabulary)}
     for name, tokens_in in _FILES.items():
@@ -148,55 +149,23 @@ def _tokens_in_folder(folder: str, vocabulary: Sequence[str]) -> list[AddedToken
         tokens |= tokens_of_file
 
         # A later file may name these tokens without their ids.
-        for text, id, kind in tokens_of_file.values():
-            if kind == HIDDEN:
+        for token in tokens_of_file.values():
+            if not token.is_found:
                 continue
-            expected_id = ids.setdefault(text, max(id, len(vocabulary)))
-            if id != expected_id:
-                expected = f"expected {expected_id}"
-                raise UserError(f"{path}: added token {text!r} has the id {id}, {expected}")
-    return list(tokens.values())
+            # A vocab.txt has a name in place of a token with white space.
+            is_in_vocabulary = token.id < len(vocabulary)
+            if is_in_vocabulary and vocabulary[token.id] == name_in_file(token):
+                ids[token.text] = token.id
+            expected_id = ids.setdefault(token.text, max(token.id, len(vocabulary)))
+            if token.id != expected_id:
+                raise _wrong_id(path, token, expected_id)
+
+    return [token for token in tokens.values() if token.is_found or token.id >= len(vocabulary)]
 
 
-def marked_wordpiece(
-    content: bytes, kinds_of_old: Mapping[str, int], new_tokens: Sequence[AddedToken], source: str
-) -> bytes:
-    """A vocab.txt with the kinds of some of its tokens at the ends of their lines, and with further tokens."""
-    if any("\n" in token.text for token in new_tokens):
-        raise UserError(f"{source}: an added token has a line break, which a vocab.txt cannot have")
-    lines = []
-    for line in content.decode("utf-8-sig").removesuffix("\n").split("\n"):
-        text = wordpiece.token_of_line(line)
-        lines.append(_line(text, kinds_of_old[text]) if text in kinds_of_old else f"{line}\n")
-    for token in new_tokens:
-        lines.append(_line(token.text, token.kind))
-    return "".join(lines).encode()
-
-
-def _line(text: str, kind: int) -> str:
-    return f"{text}{_MARKS[kind]}\n"
-
-
-def marked_sentencepiece(
-    content: bytes, kinds_of_old: Mapping[str, int], new_tokens: Sequence[AddedToken]
-) -> bytes:
-    """A SentencePiece model with the kinds of some of its pieces as their scores, and with further pieces."""
-    model = ModelProto.FromString(content)
-
-    # SentencePiece itself finds the pieces of a model that are user-defined: they stay as they are.
-    for piece in model.pieces:
-        if piece.piece in kinds_of_old and piece.type in (piece.NORMAL, piece.CONTROL):
-            piece.type = piece.USER_DEFINED
-            piece.score = kinds_of_old[piece.piece]
-
-    types = ModelProto.SentencePiece
-    for token in new_tokens:
-        type = types.CONTROL if token.kind == HIDDEN else types.USER_DEFINED
-        model.pieces.add(piece=token.text, score=token.kind, type=type)
-    return model.SerializeToString()
-
-
-# --- A file of transformers -> its added tokens ---
+def in_tokenizer_json(values: Mapping[str, Any], source: str) -> list[AddedToken]:
+    """The tokens that the values of a `tokenizer.json` list as added; a UserError names `source`."""
+    return list(_checked(source, _in_tokenizer_json, values, {}).values())
 
 
 def _added_token(text: str, id: int, kind: int) -> AddedToken:
@@ -268,59 +237,16 @@ def _checked(
     return tokens
 
 
-# --- A `tokenizer.json` -> a vocabulary ---
+# --- An added token -> its description in a file ---
 
 
-def content_of_json(values: Mapping[str, Any], source: str) -> bytes:
-    """The vocabulary of a `tokenizer.json` as the content of a `vocab.txt`; b"" if it has no WordPiece model.
-
-    Added tokens, such as [MASK] of a trained tokenizer, may be missing among those of the model.
-
-    Raises:
-      UserError: it cleans or splits text in another way than BERT does, or its tokens have no ids 0, 1, 2 and so on.
-    """
-    model = values.get("model")
-    if not isinstance(model, dict) or model.get("type") != "WordPiece":
-        return b""
-    _check_steps(values, source)
-
-    vocabulary = model.get("vocab")
-    if not isinstance(vocabulary, dict) or not all(type(id) is int for id in vocabulary.values()):
-        raise UserError(f"{source}: expected tokens with their ids as the model's vocab")
-
-    texts = {id: text for text, id in vocabulary.items()}
-    kinds = dict.fromkeys(texts, HIDDEN)
-    for token in _checked(source, _in_tokenizer_json, values, vocabulary).values():
-        id_in_model = vocabulary.get(token.text, token.id)
-        if id_in_model == token.id:
-            texts[token.id] = token.text
-            kinds[token.id] = token.kind
-
-    ids = sorted(texts)
-    has_breaks = any("\n" in text for text in texts.values())
-    if has_breaks or ids != list(range(len(ids))):
-        raise UserError(f"{source}: expected tokens with the ids 0, 1, 2 and so on")
-    return "".join(_line(texts[id], kinds[id]) for id in ids).encode()
-
-
-def _check_steps(values: Mapping[str, Any], source: str) -> None:
-    """Checks that a `tokenizer.json` cleans and splits text as BERT does; what it does not say is as usual."""
-    for part, expected in _STEPS.items():
-        step = values.get(part)
-        settings = step if isinstance(step, dict) else {"type": step}
-        unusual = {
-            key: settings[key]
-            for key, usual in expected.items()
-            if settings.get(key, usual) != usual
-        }
-        if unusual:
-            got = shortened(unusual)
-            raise UserError(f"{source}: {part} has {got}, expected BERT's {expected}")
-
-
-def check_separates_chinese(values: Mapping[str, Any], source: str) -> None:
-    """Checks that a `tokenizer.json` without the model's folder has the usual words of Chinese."""
-    normalizer = values.get("normalizer")
-    if isinstance(normalizer, dict) and normalizer.get("handle_chinese_chars") is False:
-        reason = "handle_chinese_chars is false, expected true, or the model's folder"
-        raise UserError(f"{source}: {reason} (Tokenizer.from_pretrained)")
+def description_of(token: AddedToken) -> dict[str, Any]:
+    """A token, without its id, as transformers and `in_folder` read it."""
+    return {
+        "content": token.text,
+        "single_word": False,
+        "lstrip": token.text == "[MASK]",  # the space before a masked word is part of the word
+        "rstrip": False,
+        "normalized": token.kind == PLAIN,
+        "special": token.kind != PLAIN,
+    }

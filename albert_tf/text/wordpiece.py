@@ -17,9 +17,6 @@ from albert_tf.core.errors import UserError
 CONTINUES_WORD = "##"  # begins a token that continues a word
 UNKNOWN = "[UNK]"
 MOST_CHARACTERS = 200  # in a word; a longer word is unknown
-# The ends of lines with added tokens (`added_tokens`) of two kinds.
-PLAIN_MARK = "\tadded"
-SPECIAL_MARK = "\tadded special"
 _MOST_CACHED_WORDS = 1 << 18
 
 # Blocks of ideographs in Unicode, first and last code point.
@@ -46,8 +43,7 @@ def is_wordpiece(content: bytes) -> bool:
 def read_tokens(content: bytes, source: str) -> list[str]:
     r"""The tokens of a vocabulary by id: the first word of each line; if a token occurs twice, its first line counts.
 
-    Lines end at "\n" alone: the released Chinese vocabulary has a token U+2028, a line separator. An added token
-    (`added_tokens`) is all of its line before the mark.
+    Lines end at "\n" alone: the released Chinese vocabulary has a token U+2028, a line separator.
     """
     try:
         text = content.decode("utf-8-sig")
@@ -60,9 +56,6 @@ def read_tokens(content: bytes, source: str) -> list[str]:
 
 def token_of_line(line: str) -> str:
     """The token of a line of a vocabulary."""
-    for mark in (PLAIN_MARK, SPECIAL_MARK):
-        if line.endswith(mark):
-            return line.removesuffix(mark)
     words = line.split()
     return words[0] if words else " "
 

@@ -1,14 +1,19 @@
 """Tokens that transformers added to a vocabulary have the ids that it gives them."""
 
+import hashlib
 import json
 import pathlib
+import pickle
 
 import pytest
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from albert_tf import Tokenizer, UserError
 from albert_tf.formats.tokenizer_files import vocabulary_files
-from albert_tf.text import added_tokens
+from albert_tf.text import added_tokens, earlier_vocabularies
+from albert_tf.text.added_tokens import AddedToken
+from albert_tf.text.wordpiece_json import vocabulary_of
+from tests.helpers import error_of
 
 MODEL = pathlib.Path(__file__).parents[2] / "models" / "albert-tiny-docs"
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "function", "##s", "[", "]", "e"]
@@ -91,15 +96,102 @@ def test_added_tokens_have_the_ids_of_transformers(tmp_path, make, file, expecte
         assert text[first:last] in ("[E1]", "")
 
 
-def test_a_letter_that_is_another_one_in_lower_case_is_not_found(tmp_path):
-    path = tmp_path / "vocab.txt"
-    path.write_text("\n".join([*WORDS, "s1\tadded", "kα\tadded", ""]))
-    tokenizer = Tokenizer.from_file(path)
+def test_a_letter_that_is_another_one_in_lower_case_is_not_found():
+    added = [AddedToken("s1", 14, added_tokens.PLAIN), AddedToken("kα", 15, added_tokens.PLAIN)]
+    tokenizer = Tokenizer.from_bytes("\n".join(WORDS).encode(), added_tokens=added)
     s1 = tokenizer.token_to_id("s1")
     k = tokenizer.token_to_id("kα")
     # The long s is not an s in lower case, and the sign of Kelvin is a k.
     assert tokenizer.encode("S1 ſ1 s1") == [s1, tokenizer.unk_id, s1]
     assert tokenizer.encode("\u212aΑ kα") == [k, k]
+
+
+@pytest.mark.parametrize("make", [sentencepiece, wordpiece_txt])
+def test_added_tokens_stand_beside_the_vocabulary(make, tmp_path):
+    make(tmp_path)
+    (file,) = [path for path in tmp_path.iterdir() if path.suffix in (".model", ".txt")]
+    alone = Tokenizer.from_bytes(file.read_bytes())
+    tokenizer = Tokenizer.from_file(file)
+    assert tokenizer.content == alone.content == file.read_bytes()
+    assert tokenizer.vocab_size == alone.vocab_size + 2
+    assert tokenizer.vocabulary()[-2:] == ["[E1]", "[/E1]"]
+    assert [(token.text, token.id) for token in tokenizer.added_tokens] == [
+        ("[E1]", alone.vocab_size),
+        ("[/E1]", alone.vocab_size + 1),
+    ]
+    copy = pickle.loads(pickle.dumps(tokenizer))
+    assert copy.encode("a[E1]") == tokenizer.encode("a[E1]")
+
+    # What records and runs compare tells other added tokens apart, also if only their kind differs.
+    assert alone.sha256 == hashlib.sha256(file.read_bytes()).hexdigest()
+    other_kind = 3 - tokenizer.added_tokens[0].kind
+    others = [token._replace(kind=other_kind) for token in tokenizer.added_tokens]
+    hashes = {alone.sha256, tokenizer.sha256, copy.sha256}
+    hashes.add(Tokenizer.from_bytes(file.read_bytes(), added_tokens=others).sha256)
+    assert len(hashes) == 3
+
+
+def test_an_added_token_with_white_space_may_stand_among_the_words(tmp_path):
+    words = {word: id for id, word in enumerate(WORDS)}
+    model = {"type": "WordPiece", "vocab": {**words, "x": len(WORDS) + 1}}
+    added = [{"id": len(WORDS), "content": "The Function", "normalized": True}]
+    values = {"added_tokens": added, "model": model, "normalizer": {}, "pre_tokenizer": {}}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(values))
+    tokenizer = Tokenizer.from_file(tmp_path / "tokenizer.json")
+    for name, content in vocabulary_files(tokenizer, 128).items():
+        (tmp_path / name).write_bytes(content)
+    assert b"The Function" not in tokenizer.content
+    for again in (tokenizer, Tokenizer.from_file(tmp_path / "vocab.txt")):
+        assert again.encode("a the function, x") == [13, 14, 12, 15]
+        assert again.id_to_token(14) == "The Function"
+
+
+def marked_sentencepiece() -> bytes:
+    """A model of an earlier version; its token 58 was among its own tokens."""
+    model = ModelProto.FromString((MODEL / "spiece.model").read_bytes())
+    model.pieces[58].type = ModelProto.SentencePiece.USER_DEFINED
+    model.pieces[58].score = added_tokens.PLAIN
+    for text, kind in [("[E1]", added_tokens.PLAIN), ("[/E1]", added_tokens.SPECIAL)]:
+        model.pieces.add(piece=text, score=kind, type=ModelProto.SentencePiece.USER_DEFINED)
+    return model.SerializeToString()
+
+
+def marked_wordpiece() -> bytes:
+    """The same as a vocab.txt, with a token of two words among the others."""
+    lines = [*WORDS[:12], "Two  Words\tadded", *WORDS[12:], "[E1]\tadded", "[/E1]\tadded special"]
+    return "\n".join([*lines, ""]).encode()
+
+
+EARLIER = {
+    "spiece.model": (
+        marked_sentencepiece,
+        {
+            "the[e1]function": [14, 6000, 41],
+            "a ▁returns[/E1][/e1]": [15, 13, 58, 6001, 13, 1, 94, 48, 120, 1],
+        },
+    ),
+    "vocab.txt": (
+        marked_wordpiece,
+        {"the[e1], a": [5, 15, 13, 14], "two  words[/E1] [/e1]": [12, 16, 8, 1, 10, 11, 9]},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EARLIER)
+def test_a_vocabulary_of_an_earlier_version_has_its_tokens(name, tmp_path):
+    """It had the kinds of added tokens in itself."""
+    make, expected = EARLIER[name]
+    tokenizer = Tokenizer.from_bytes(make())
+    plain, added = earlier_vocabularies.without_marks(make())
+    assert (tokenizer.content, tokenizer.added_tokens) == (plain, added) and len(added) == 3
+    assert earlier_vocabularies.without_marks(plain) == (plain, ())
+    (tmp_path / "earlier").mkdir()
+    (tmp_path / "earlier" / name).write_bytes(make())
+    Tokenizer.from_file(tmp_path / "earlier" / name).save_pretrained(tmp_path)
+    assert (tmp_path / name).read_bytes() == plain
+    for again in (tokenizer, Tokenizer.from_file(tmp_path / name)):
+        assert [again.encode(text) for text in expected] == list(expected.values())
+        assert again.sha256 == tokenizer.sha256
 
 
 def test_added_tokens_with_other_ids_are_an_error(tmp_path):
@@ -112,7 +204,11 @@ def test_added_tokens_with_other_ids_are_an_error(tmp_path):
         with pytest.raises(UserError, match=message):
             Tokenizer.from_file(file)
     path.write_text('{"(": 5, "<unk>": 1}')  # transformers lists user-defined pieces, too
-    assert Tokenizer.from_file(file).content == file.read_bytes()
+    tokenizer = Tokenizer.from_file(file)
+    assert tokenizer.content == file.read_bytes() and tokenizer.added_tokens == ()
+    path.write_text('{"[CLS]": 6000}')
+    with pytest.raises(UserError, match=r"'.CLS.' has the id 6000, expected 2"):
+        Tokenizer.from_file(file)
 
 
 def test_a_vocabulary_with_counts_has_no_added_tokens(tmp_path):
@@ -151,7 +247,24 @@ WRONG_JSON = {
     ("name", "value"), [(name, value) for name in WRONG_JSON for value in WRONG_JSON[name]]
 )
 def test_values_of_other_types_in_a_tokenizer_json_are_one_line(name, value):
-    content = added_tokens.content_of_json(JSON, "tokenizer.json")
-    assert content == b"[UNK]\n[CLS]\n<x>\tadded special\n"
+    content, added = vocabulary_of(JSON, "tokenizer.json")
+    assert content == b"[UNK]\n[CLS]\n"
+    assert added == (AddedToken("<x>", 2, added_tokens.SPECIAL),)
     with pytest.raises(UserError, match=r"^tokenizer\.json: .*tokens .*ids"):
-        added_tokens.content_of_json({**JSON, name: value}, "tokenizer.json")
+        vocabulary_of({**JSON, name: value}, "tokenizer.json")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"[UNK]\n[UNK]\tadded\n",
+        json.dumps(
+            {**JSON, "model": {"type": "WordPiece", "vocab": {}}, "added_tokens": []}
+        ).encode(),
+        json.dumps(
+            {**JSON, "added_tokens": [{"id": 0, "content": "x"}, {"id": 1, "content": "y"}]}
+        ).encode(),
+    ],
+)
+def test_a_vocabulary_of_added_tokens_alone_is_one_line(content):
+    assert "source: " in error_of(Tokenizer.from_bytes, content, source="source")

@@ -24,15 +24,9 @@ class ByteTokenizer(Tokenizer):
     def recognizes(content):
         return content.startswith(b"#bytes\n")
 
-    @staticmethod
-    def kinds_of_added_tokens(content):
-        return {}
-
-    @staticmethod
-    def with_tokens(content, kinds, new_tokens, source):
-        raise UserError(f"{source}: bytes need no added tokens")
-
     def _load(self, source):
+        if self.added_tokens:
+            raise UserError(f"{source}: bytes need no added tokens")
         self._special = self.content.decode().split()[1:]
         self.vocab_size = len(self._special) + 256
         self.unk_id = 1

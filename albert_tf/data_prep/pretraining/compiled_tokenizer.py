@@ -97,7 +97,7 @@ def _tables_of(tokenizer: Tokenizer) -> _Tables | None:
     """The vocabulary of a tokenizer as arrays; None if the compiled loops do not know its kind."""
     if not isinstance(tokenizer, SentencePieceTokenizer) or tokenizer.added_ids:
         return None
-    model = ModelProto.FromString(tokenizer.content)
+    model = tokenizer.model()
     trainer = model.trainer_spec
     normalizer = model.normalizer_spec
     kinds = ModelProto.SentencePiece

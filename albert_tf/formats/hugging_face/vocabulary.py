@@ -108,7 +108,7 @@ def _vocabulary_in_json(path: str) -> _Vocabulary:
     """The vocabulary in a `tokenizer.json`, if it is of a kind that is read from there."""
     values = files.read_json_if_there(path)
     for kind in Tokenizer.kinds:
-        if kind.content_of_json(values, path):
+        if kind.vocabulary_of_json(values, path):
             return _Vocabulary(path, kind, kind.cleaning_of_json(values))
     return _Vocabulary()
 

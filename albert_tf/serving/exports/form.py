@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from albert_tf.core import files
 from albert_tf.core.errors import UserError
 from albert_tf.formats.file_names import EXPORT, TF1_CONFIG
+from albert_tf.formats.tokenizer_files import vocabulary_alone
 from albert_tf.formats.weights import LoadReport, Weights, report_of
 from albert_tf.model.head_names import ARCHITECTURES
 
@@ -140,7 +141,7 @@ def files_beside(order: Order, **how: Any) -> dict[str, bytes]:
         EXPORT: files.json_bytes(about),
     }
     if tokenizer:
-        contents[tokenizer.file_name] = tokenizer.content
+        contents |= vocabulary_alone(tokenizer, tokenizer.file_name)
     return contents
 
 

@@ -23,9 +23,9 @@ def graph_tokenizer(tokenizer: Tokenizer) -> tf.Module:
     "66" and "66" "6".) Invalid bytes count as U+FFFD. A UserError if the vocabulary has added tokens, or no token for
     the comma: the digit-comma rule would depend on unknown texts.
     """
-    if tokenizer.added_tokens:
-        example = tokenizer.added_tokens[0].text
-        raise UserError(f"a graph cannot find added tokens such as {example}")
+    for token in tokenizer.added_tokens:
+        if token.is_found:
+            raise UserError(f"a graph cannot find added tokens such as {token.text}")
     make_module = _MODULES.get(type(tokenizer))
     if not make_module:
         raise UserError(f"a graph cannot tokenize with a vocabulary like {tokenizer.file_name}")

@@ -8,12 +8,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import numpy as np
-from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
+from sentencepiece.sentencepiece_model_pb2 import TrainerSpec
 
 from albert_tf.core.errors import UserError
 from albert_tf.tasks.tagging.windows import is_word_punctuation
 from albert_tf.text import added_tokens, visible, wordpiece
-from albert_tf.text.added_tokens import AddedToken
 from albert_tf.text.tokenizer import SentencePieceTokenizer, Tokenizer, WordPieceTokenizer
 
 Form = Literal["NFD", "NFKD"]  # of decomposition
@@ -112,12 +111,8 @@ def tokenizer_data(tokenizer: Tokenizer, source: str) -> dict[str, Any]:
         raise UserError(
             f"{source}: the vocabulary is that of a {kind}, expected {expected}; export another --format"
         )
-    tokens = {token.text: token for token in tokenizer.added_tokens}
-    found_special = tokenizer.found_special_tokens
-    for text in found_special:
-        id = tokenizer.token_to_id(text)
-        tokens[text] = AddedToken(text, id, added_tokens.SPECIAL)
-    longest_first = sorted(tokens.values(), key=lambda token: len(token.text), reverse=True)
+    tokens = tokenizer.found_tokens()
+    longest_first = sorted(tokens, key=lambda token: len(token.text), reverse=True)
     names = ("pad", "unk", "cls", "sep", "mask")
     data = {
         "cleaning": tokenizer.cleaning,
@@ -126,7 +121,7 @@ def tokenizer_data(tokenizer: Tokenizer, source: str) -> dict[str, Any]:
         "space_id": tokenizer.space_id,
         "added": [added_tokens.forms_of(token, tokenizer.do_lower_case) for token in longest_first],
         "added_ids": tokenizer.added_ids,
-        "found_special": found_special,
+        "found_special": tokenizer.found_special_tokens,
         "tokens": tokenizer.vocabulary(),
     }
     return {**data, **_DATA[type(tokenizer)](tokenizer, source)}
@@ -138,7 +133,7 @@ def _wordpiece(tokenizer: WordPieceTokenizer, source: str) -> dict[str, Any]:
 
 
 def _sentencepiece(tokenizer: SentencePieceTokenizer, source: str) -> dict[str, Any]:
-    model = ModelProto.FromString(tokenizer.content)
+    model = tokenizer.model()
     kind = model.trainer_spec.model_type
     if kind != TrainerSpec.UNIGRAM:
         name = TrainerSpec.ModelType.Name(kind).lower()

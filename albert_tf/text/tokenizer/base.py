@@ -2,6 +2,7 @@
 
 import abc
 import hashlib
+import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Protocol
@@ -10,8 +11,16 @@ import numpy as np
 
 from albert_tf.core.errors import UserError
 from albert_tf.core.files import AnyPath, parse_json, read_bytes, write_files
-from albert_tf.text import added_tokens
-from albert_tf.text.added_tokens import AddedToken
+from albert_tf.text import earlier_vocabularies, wordpiece_json
+from albert_tf.text.added_tokens import (
+    SPECIAL,
+    AddedToken,
+    Vocabulary,
+    by_id,
+    in_folder,
+    in_lower_case,
+    pattern_of,
+)
 from albert_tf.text.model_inputs import Texts, model_inputs
 from albert_tf.text.rules import TokenizerRules
 from albert_tf.text.visible import visible_token_spans
@@ -30,12 +39,13 @@ class Tokenizer(abc.ABC):
     """A vocabulary of either kind, as every program uses it: text -> token ids, and back.
 
     Attributes:
-      sha256: hexadecimal hash of `content`.
+      content: that of the vocabulary's file, without the added tokens.
+      added_tokens: the tokens, with `text`, `id` and `kind`, that were added to it, in the order of their ids.
+      sha256: hexadecimal hash of both.
       file_name: the usual name of such a file in the folder of a model.
-      vocab_size: number of tokens, V.
+      vocab_size: number of tokens, V, with the added ones.
       pad_id, unk_id, cls_id, sep_id, mask_id: ids of the special tokens; also as `pad_token_id` and so on.
       max_length: the most tokens that the model can read; None if it is not known.
-      added_tokens: the tokens with `text`, `id` and `kind` that transformers added, and that are found in texts.
       rules: what the tokenizer of a model of others does differently.
       added_ids: the ids of the texts that are found as added tokens, also by their lower case.
       found_special_tokens: the special tokens that are found in texts, by `rules`.
@@ -69,23 +79,26 @@ class Tokenizer(abc.ABC):
         self,
         content: bytes,
         *,
+        added_tokens: Iterable[AddedToken] = (),
         do_lower_case: bool = True,
         keep_accents: bool = False,
         rules: TokenizerRules | None = None,
         source: str = "vocabulary",
     ):
         self.content = content
+        self.added_tokens = by_id(added_tokens)
         self.do_lower_case = do_lower_case
         self.keep_accents = keep_accents
         self.rules = rules or TokenizerRules()
-        self.sha256 = hashlib.sha256(content).hexdigest()
+        self.sha256 = _hash_of(content, self.added_tokens)
         self._load(source)
-        self.added_tokens = [
-            AddedToken(text, self.token_to_id(text), kind)
-            for text, kind in self.kinds_of_added_tokens(content).items()
-        ]
         self.found_special_tokens = self.special_tokens() if self.rules.finds_special_tokens else []
-        self._find_added_tokens()
+
+        tokens = self.found_tokens()
+        self._added = pattern_of(tokens, self.do_lower_case)
+        ids = {token.text: token.id for token in tokens}
+        ids_in_lower_case = {in_lower_case(text): id for text, id in ids.items()}
+        self.added_ids = ids_in_lower_case | ids
 
     # --- What a kind of vocabulary defines; `kinds` lists the kinds ---
 
@@ -95,10 +108,10 @@ class Tokenizer(abc.ABC):
         """Whether the content of a file is a vocabulary of this kind."""
 
     @staticmethod
-    def content_of_json(values: Mapping[str, Any], source: str) -> bytes:
-        """The vocabulary in a `tokenizer.json` as the content of a file; b"" if it is of another kind."""
+    def vocabulary_of_json(values: Mapping[str, Any], source: str) -> Vocabulary | None:
+        """The vocabulary in a `tokenizer.json`; None if it is of another kind."""
         del values, source
-        return b""
+        return None
 
     @staticmethod
     def cleaning_of_json(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -106,21 +119,13 @@ class Tokenizer(abc.ABC):
         del values
         return {}
 
-    @staticmethod
-    @abc.abstractmethod
-    def kinds_of_added_tokens(content: bytes) -> dict[str, int]:
-        """The kinds (`added_tokens`) of the tokens of a vocabulary that are found in texts, by the tokens."""
-
-    @staticmethod
-    @abc.abstractmethod
-    def with_tokens(
-        content: bytes, kinds: Mapping[str, int], new_tokens: Sequence[AddedToken], source: str
-    ) -> bytes:
-        """A vocabulary in which some tokens have these kinds, and with new tokens after its own."""
+    def not_found_already(self, tokens: list[AddedToken]) -> list[AddedToken]:
+        """Tokens that files list as added, without those that this kind finds in texts anyway."""
+        return tokens
 
     @abc.abstractmethod
     def _load(self, source: str) -> None:
-        """Reads `content`."""
+        """Reads `content`, and puts `added_tokens` among or after its tokens."""
 
     @abc.abstractmethod
     def _encode_part(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
@@ -152,16 +157,12 @@ class Tokenizer(abc.ABC):
 
     # --- What all kinds have ---
 
-    def _find_added_tokens(self) -> None:
-        """Prepares what finds the added tokens in a text, and the special tokens that the rules find there, too."""
-        tokens = {token.text: token for token in self.added_tokens}
+    def found_tokens(self) -> list[AddedToken]:
+        """The tokens that are found in a text before it is cleaned: added ones, and special ones by the rules."""
+        tokens = {token.text: token for token in self.added_tokens if token.is_found}
         for text in self.found_special_tokens:
-            tokens[text] = AddedToken(text, self.token_to_id(text), added_tokens.SPECIAL)
-        self._added = added_tokens.pattern_of(tokens.values(), self.do_lower_case)
-
-        ids = {text: token.id for text, token in tokens.items()}
-        ids_in_lower_case = {added_tokens.in_lower_case(text): id for text, id in ids.items()}
-        self.added_ids = ids_in_lower_case | ids
+            tokens[text] = AddedToken(text, self.token_to_id(text), SPECIAL)
+        return list(tokens.values())
 
     @property
     def cleaning(self) -> dict[str, bool]:
@@ -197,10 +198,14 @@ class Tokenizer(abc.ABC):
     def from_bytes(content: bytes, **options: Any) -> "Tokenizer":
         """The tokenizer of a vocabulary of either kind; arguments and errors are those of `Tokenizer`."""
         if content.startswith(b"{"):
-            content = _vocabulary_in_json(content, options)
+            vocabulary = _vocabulary_in_json(content, options)
+        else:
+            vocabulary = earlier_vocabularies.without_marks(content)
+        options["added_tokens"] = [*vocabulary.added_tokens, *options.get("added_tokens", ())]
+
         for kind in Tokenizer.kinds:
-            if kind.recognizes(content):
-                return kind(content, **options)
+            if kind.recognizes(vocabulary.content):
+                return kind(vocabulary.content, **options)
         raise UserError(f"{options.get('source', 'vocabulary')}: is no vocabulary of a known kind")
 
     @classmethod
@@ -236,7 +241,7 @@ class Tokenizer(abc.ABC):
 
         Args:
           path: a file such as `spiece.model`, `30k-clean.model` or `vocab.txt`; paths with :// are read through
-            TensorFlow. Tokens that files of transformers beside it add to the vocabulary belong to it.
+            TensorFlow. `tokenizer_config.json` and other files of transformers beside it may list added tokens.
           do_lower_case: whether to lower-case text; false for a cased model.
           keep_accents: whether to keep accents, which the original removes.
           rules: what the tokenizer of a model of others does differently.
@@ -252,12 +257,16 @@ class Tokenizer(abc.ABC):
             "source": path,
         }
         tokenizer = cls.from_bytes(read_bytes(path), **options)
+
         folder = os.path.dirname(path)
-        kinds, new_tokens = added_tokens.in_folder(folder, tokenizer.vocabulary())
-        if not kinds and not new_tokens:
+        listed = in_folder(folder, tokenizer.vocabulary())
+        if listed:
+            listed = tokenizer.not_found_already(listed)
+        tokens = by_id([*tokenizer.added_tokens, *listed])
+        if tokens == tokenizer.added_tokens:
             return tokenizer
-        content = tokenizer.with_tokens(tokenizer.content, kinds, new_tokens, folder)
-        return type(tokenizer)(content, **options)
+        options["source"] = folder
+        return type(tokenizer)(tokenizer.content, added_tokens=tokens, **options)
 
     def __call__(
         self,
@@ -343,7 +352,7 @@ class Tokenizer(abc.ABC):
     def _id_of_added(self, text: str) -> int:
         """The id of an added token as it was found in a text, perhaps in another case."""
         id = self.added_ids.get(text)
-        return self.added_ids[added_tokens.in_lower_case(text)] if id is None else id
+        return self.added_ids[in_lower_case(text)] if id is None else id
 
     def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """The ids of a text, and the characters that each token stands for.
@@ -415,15 +424,23 @@ def _model_folders() -> ModelFolders:
     return Tokenizer.model_folders
 
 
-def _vocabulary_in_json(content: bytes, options: Mapping[str, Any]) -> bytes:
-    """The vocabulary in the content of a `tokenizer.json`; b"" if it is of no known kind."""
+def _hash_of(content: bytes, added: Iterable[AddedToken]) -> str:
+    """The hash of a vocabulary and of its added tokens; without any, that of the file alone."""
+    digest = hashlib.sha256(content)
+    for token in added:
+        digest.update(json.dumps(token).encode())
+    return digest.hexdigest()
+
+
+def _vocabulary_in_json(content: bytes, options: Mapping[str, Any]) -> Vocabulary:
+    """The vocabulary in the content of a `tokenizer.json`; an empty one if it is of no known kind."""
     source = options.get("source", "")
     values = parse_json(content, source)
     for kind in Tokenizer.kinds:
-        vocabulary = kind.content_of_json(values, source)
+        vocabulary = kind.vocabulary_of_json(values, source)
         if vocabulary:
             # The rules of a model's folder say how Chinese is split; without them, it must be as usual.
             if options.get("rules") is None:
-                added_tokens.check_separates_chinese(values, source)
+                wordpiece_json.check_separates_chinese(values, source)
             return vocabulary
-    return b""
+    return Vocabulary(b"")

@@ -4,14 +4,15 @@ import functools
 import itertools
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import sentencepiece
+from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from albert_tf.core.errors import UserError, first_line
-from albert_tf.text import added_tokens, wordpiece
-from albert_tf.text.added_tokens import AddedToken
+from albert_tf.text import wordpiece
+from albert_tf.text.added_tokens import AddedToken, texts_of_all
 from albert_tf.text.cleaning import clean_text, clean_with_origins
 from albert_tf.text.tokenizer.base import Tokenizer
 from albert_tf.text.word_starts import MARKER, is_word_start
@@ -36,19 +37,34 @@ class SentencePieceTokenizer(Tokenizer):
         """True for all but lines of tokens; whether the content is damaged shows when it is loaded."""
         return not wordpiece.is_wordpiece(content)
 
-    @staticmethod
-    def kinds_of_added_tokens(content: bytes) -> dict[str, int]:
-        return added_tokens.kinds_in_sentencepiece(content)
+    def not_found_already(self, tokens: list[AddedToken]) -> list[AddedToken]:
+        """Without user-defined pieces of the model, which transformers lists, too, and SentencePiece itself finds."""
+        pieces = ModelProto.FromString(self.content).pieces
+        return [
+            token
+            for token in tokens
+            if token.id >= len(pieces)
+            or pieces[token.id].type
+            in (ModelProto.SentencePiece.NORMAL, ModelProto.SentencePiece.CONTROL)
+        ]
 
-    @staticmethod
-    def with_tokens(
-        content: bytes, kinds: Mapping[str, int], new_tokens: Sequence[AddedToken], source: str
-    ) -> bytes:
-        del source  # nothing can be wrong
-        return added_tokens.marked_sentencepiece(content, kinds, new_tokens)
+    def model(self, source: str = "vocabulary") -> ModelProto:
+        """The SentencePiece model with the added tokens: as user-defined pieces, or if hidden as control pieces."""
+        model = ModelProto.FromString(self.content)
+        texts_of_file = [piece.piece for piece in model.pieces]
+        texts = texts_of_all(texts_of_file, self.added_tokens, source)
+        for text in texts[len(texts_of_file) :]:
+            model.pieces.add(piece=text, score=0, type=ModelProto.SentencePiece.CONTROL)
+        for token in self.added_tokens:
+            if token.is_found:
+                model.pieces[token.id].type = ModelProto.SentencePiece.USER_DEFINED
+                model.pieces[token.id].score = 0
+        return model
 
     def _load(self, source: str) -> None:
         self._processor = _load_processor(self.content, source)
+        if self.added_tokens:
+            self._processor = _load_processor(self.model(source).SerializeToString(), source)
         try:
             self._examine(source)
         except (RuntimeError, LookupError, ValueError) as error:

@@ -2,11 +2,11 @@
 
 import functools
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from albert_tf.text import added_tokens, wordpiece
-from albert_tf.text.added_tokens import AddedToken
+from albert_tf.text import wordpiece, wordpiece_json
+from albert_tf.text.added_tokens import Vocabulary, texts_of_all
 from albert_tf.text.cleaning import check_text
 from albert_tf.text.tokenizer.base import Tokenizer
 
@@ -24,8 +24,8 @@ class WordPieceTokenizer(Tokenizer):
         return wordpiece.is_wordpiece(content)
 
     @staticmethod
-    def content_of_json(values: Mapping[str, Any], source: str) -> bytes:
-        return added_tokens.content_of_json(values, source)
+    def vocabulary_of_json(values: Mapping[str, Any], source: str) -> Vocabulary | None:
+        return wordpiece_json.vocabulary_of(values, source)
 
     @staticmethod
     def cleaning_of_json(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -36,18 +36,9 @@ class WordPieceTokenizer(Tokenizer):
             "tokenize_chinese_chars": normalizer.get("handle_chinese_chars"),
         }
 
-    @staticmethod
-    def kinds_of_added_tokens(content: bytes) -> dict[str, int]:
-        return added_tokens.kinds_in_wordpiece(content)
-
-    @staticmethod
-    def with_tokens(
-        content: bytes, kinds: Mapping[str, int], new_tokens: Sequence[AddedToken], source: str
-    ) -> bytes:
-        return added_tokens.marked_wordpiece(content, kinds, new_tokens, source)
-
     def _load(self, source: str) -> None:
-        self._tokens = wordpiece.read_tokens(self.content, source)
+        tokens_of_file = wordpiece.read_tokens(self.content, source)
+        self._tokens = texts_of_all(tokens_of_file, self.added_tokens, source)
         self._ids = {token: id for id, token in enumerate(self._tokens)}
         self._words = wordpiece.WordTokens(self._tokens)
         self.vocab_size = len(self._tokens)
@@ -56,7 +47,7 @@ class WordPieceTokenizer(Tokenizer):
 
     def __reduce__(self):
         # The cache of words is not sent to other processes.
-        options = {**self.cleaning, "rules": self.rules}
+        options = {**self.cleaning, "rules": self.rules, "added_tokens": self.added_tokens}
         new = functools.partial(WordPieceTokenizer, self.content, **options)
         return new, (), {"max_length": self.max_length}
 

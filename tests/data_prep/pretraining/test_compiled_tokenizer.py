@@ -130,8 +130,8 @@ def test_other_kinds_of_vocabularies_are_left_to_the_tokenizer(changes):
 def test_wordpiece_and_added_tokens_are_left_to_the_tokenizer(tmp_path):
     wordpiece = Tokenizer.from_file(write_vocabulary(tmp_path / "vocab.txt"))
     model = made_by_hand(LETTERS).content
-    new = [AddedToken("[a b]", 12, SPECIAL)]
-    added = SentencePieceTokenizer(SentencePieceTokenizer.with_tokens(model, {}, new, ""))
+    size = SentencePieceTokenizer(model).vocab_size
+    added = SentencePieceTokenizer(model, added_tokens=[AddedToken("[a b]", size, SPECIAL)])
     for tokenizer in (wordpiece, added):
         compiled = CompiledTokenizer(tokenizer)
         assert not compiled.is_compiled
