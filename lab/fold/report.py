@@ -468,13 +468,14 @@ def _similarity() -> str:
     training = content("fold_training.json")
     sizes = content("fold_sizes.json")
     teacher = _teacher_parameters()
-    three = training["published"]
-    one = training["all_shared"]
+    three_groups = training["published"]
+    one_group = training["all_shared"]
     return (
-        f"**The similarity of sentences survives folding.** With {100 * three['parameters'] / teacher:.0f} % of the"
-        f" parameters, the correlation with human judgments (STS-B test, not trained on it) is"
-        f" {three['stsb_test']:.1f}; the teacher has {sizes['teacher']['stsb_test']:.1f}. Even with all layers shared,"
-        f" {100 * one['parameters'] / teacher:.0f} % of the parameters, it is {one['stsb_test']:.1f}"
+        "**The similarity of sentences survives folding.** With"
+        f" {100 * three_groups['parameters'] / teacher:.0f} % of the parameters, the correlation with human judgments"
+        f" (STS-B test, not trained on it) is {three_groups['stsb_test']:.1f}; the teacher has"
+        f" {sizes['teacher']['stsb_test']:.1f}. Even with all layers shared,"
+        f" {100 * one_group['parameters'] / teacher:.0f} % of the parameters, it is {one_group['stsb_test']:.1f}"
         " ([models](#models))."
     )
 

@@ -145,8 +145,8 @@ def test_variables_that_no_model_has_are_named(tmp_path, warnings_of, capsys):
     assert type(load_pretrained(tmp_path / "tf1")) is heads.AlbertForPreTraining
     (line,) = warnings_of
     assert "without 1 variables of the checkpoint: 'crf/transitions'" in line
-    source, output = str(tmp_path / "tf1"), str(tmp_path / "folded")
-    fold.main(fold.FoldSettings(model=source, output_dir=output, embedding_size=3))
+    settings = {"model": str(tmp_path / "tf1"), "output_dir": str(tmp_path / "folded")}
+    fold.main(fold.FoldSettings(**settings, embedding_size=3))
     assert "left out, as no model here has them: crf/transitions\n" in capsys.readouterr().out
 
 
