@@ -31,6 +31,7 @@ from albert_tf.model.head_names import (
     SEQUENCE_CLASSIFICATION,
     SPAN,
     SPAN_OR_NONE,
+    TOKEN_CLASSIFICATION,
 )
 from albert_tf.text.rules import TokenizerRules
 from albert_tf.text.tokenizer import Tokenizer
@@ -129,14 +130,19 @@ def _number_of_scores(weights: Weights) -> int:
 
 
 def _with_number_of_labels(weights: Weights) -> Weights:
-    """The same weights with a label for each score, if the configuration has no names of labels."""
+    """The same weights with a label for each score, if the configuration has no names of labels.
+
+    As in a classifier of transformers, no task is named, so that it is a head for any table with these labels.
+    """
     config = weights.config
     number = _number_of_scores(weights)
-    if config.foreign.get("id2label") or number in (0, len(config.labels)):
+    has_labels = weights.model_class in (SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION)
+    if not has_labels or not number or config.foreign.get("id2label"):
         return weights
-    labels = [f"LABEL_{label}" for label in range(number)]
-    config = config.with_labels(labels, "", is_multi_label=config.is_multi_label)
-    return dataclasses.replace(weights, config=config)
+    labels = {str(label): f"LABEL_{label}" for label in range(number)}
+    numbers = {name: int(label) for label, name in labels.items()}
+    foreign = {**config.foreign, "id2label": labels, "label2id": numbers}
+    return dataclasses.replace(weights, config=config.replace(foreign=foreign))
 
 
 def _remark_on_head(weights: Weights, config_path: str) -> None:

@@ -74,6 +74,7 @@ def test_a_classifier_has_the_scores_of_its_pooled_output(config, number, tmp_pa
     read = load_pretrained(_without_labels(model, tmp_path / "tf1"))
     assert type(read) is heads.AlbertForSequenceClassification
     assert read.config.labels == tuple(f"LABEL_{label}" for label in range(number))
+    assert "id2label" in read.config.foreign and "finetuning_task" not in read.config.foreign
 
     states = read.encoder(INPUTS)["sequence_output"].numpy()
     pooler = {name: value.numpy() for name, value in read.named_variables().items()}
