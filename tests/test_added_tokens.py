@@ -82,6 +82,17 @@ def test_an_export_answers_with_them(model, tokenizer, tmp_path):
         assert answer["probabilities"] == pytest.approx(answer_of_model["probabilities"], abs=1e-5)
 
 
+def test_an_export_replaces_those_of_an_earlier_one(model, tokenizer, tmp_path):
+    plain = Tokenizer.from_bytes(tokenizer.content)
+    config = TINY.replace(vocab_size=plain.vocab_size).with_labels(["x", "y", "z"], "tsv")
+    classifier = AlbertForSequenceClassification(config, seed=3)
+    task = {"max_seq_length": 14}
+    save_pretrained(classifier, tmp_path / "plain", spm_model_file=plain, task=task)
+    for source, expected in [(model, tokenizer), (str(tmp_path / "plain"), plain)]:
+        export_model(source, str(tmp_path / "onnx"), format="onnx", overwrite=True)
+        assert_same(load_predictor(str(tmp_path / "onnx")).tokenizer, expected)
+
+
 def test_what_would_not_find_them_is_one_line(model, tokenizer, tmp_path):
     assert "added tokens such as [E1]" in error_of(export_model, model, str(tmp_path / "saved"))
     if tokenizer.file_name == "spiece.model":

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from albert_tf.core import files
 from albert_tf.core.errors import UserError
-from albert_tf.formats.file_names import EXPORT, TF1_CONFIG
-from albert_tf.formats.tokenizer_files import vocabulary_alone
+from albert_tf.formats.file_names import CONFIG, EXPORT, TF1_CONFIG, TOKENIZER_SETTINGS
+from albert_tf.formats.tokenizer_files import vocabulary_alone, vocabulary_files
 from albert_tf.formats.weights import LoadReport, Weights, report_of
 from albert_tf.model.head_names import ARCHITECTURES
 
@@ -147,12 +147,26 @@ def files_beside(order: Order, **how: Any) -> dict[str, bytes]:
 
 def write_files(order: Order, contents: Mapping[str, bytes], **how: Any) -> None:
     """Writes the files of an export, contents by name, with those that lie beside them; `how` it is computed."""
+    folder = os.path.dirname(order.path)
     beside = files_beside(order, quantization=order.quantization, **how)
+    beside |= _settings_that_replace(folder, order)
     with files.errors_named(order.path, "written"):
-        files.write_files(os.path.dirname(order.path), {**contents, **beside})
+        files.write_files(folder, {**contents, **beside})
     sizes = ", ".join(f"{name} {len(content):,} bytes" for name, content in contents.items())
     length = order.task["max_seq_length"]
     print(f"{order.path}: {order.weights.model_class}, {sizes}, length {length}")
+
+
+def _settings_that_replace(folder: str, order: Order) -> dict[str, bytes]:
+    """The tokenizer's settings in place of those of an export that is replaced, which may list other added tokens."""
+    here = {
+        name for name in (EXPORT, CONFIG, TOKENIZER_SETTINGS) if files.exists(f"{folder}/{name}")
+    }
+    # With a `config.json`, the settings belong to a model of transformers in the same folder.
+    if not order.tokenizer or here != {EXPORT, TOKENIZER_SETTINGS}:
+        return {}
+    contents = vocabulary_files(order.tokenizer, order.tokenizer.max_length)
+    return {TOKENIZER_SETTINGS: contents[TOKENIZER_SETTINGS]}
 
 
 def check_has_pooler(order: Order) -> None:
