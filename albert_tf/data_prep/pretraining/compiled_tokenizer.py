@@ -5,7 +5,8 @@ objects of the tokens of each line. Here the bytes of all lines are one array. T
 SentencePiece, step by step and in the same precision, because two divisions of a word often have nearly equal scores.
 
 Lines that a rule of normalization changes, which are rare after cleaning, are left to the tokenizer; so are all lines
-if the vocabulary is of another kind (`_tables_of`).
+if the vocabulary is of another kind (`_tables_of`), or if the installed SentencePiece finds other tokens in made-up
+lines than the compiled loops, as another version might.
 
 Source: unigram_model.cc (`EncodeOptimized`) and normalizer.cc (`NormalizePrefix`) of SentencePiece 0.2.
 """
@@ -14,6 +15,8 @@ from typing import NamedTuple
 
 import numba
 import numpy as np
+import sentencepiece
+from absl import logging
 from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
 
 from albert_tf.text.tokenizer import SentencePieceTokenizer, Tokenizer
@@ -24,6 +27,9 @@ _USER_DEFINED_PENALTY = 0.1
 _LEFT = "\0"  # in place of a line that is left to the tokenizer
 # The tokenizer encodes only a part of a long run of unknown characters, which can change how scores are rounded.
 _LONGEST_WITH_UNKNOWN = 1000  # bytes
+# Made-up lines that the compiled loops and SentencePiece tokenize before any other.
+_CHECKED_LINES = 200
+_CHECKED_TOKENS = 30  # of a line
 
 
 class _Tables(NamedTuple):
@@ -37,9 +43,8 @@ class _Tables(NamedTuple):
     # the second, and so on; and where each begins, and the end.
     new_ids: np.ndarray  # int32 [at least V]
     new_offsets: np.ndarray  # int64 [V + 1]
-    rules: (
-        np.ndarray
-    )  # uint32 [units], the trie of the texts that normalization replaces (darts-clone)
+    # The trie of the texts that normalization replaces, uint32 [units] (darts-clone).
+    rules: np.ndarray
     lower_case: bool
 
 
@@ -49,6 +54,12 @@ class CompiledTokenizer:
     def __init__(self, tokenizer: Tokenizer):
         self._tokenizer = tokenizer
         self._tables = _tables_of(tokenizer)
+        if self.is_compiled and not self._agrees():
+            logging.warning(
+                "SentencePiece %s tokenizes otherwise than the compiled loops, so it is used, and takes longer",
+                sentencepiece.__version__,
+            )
+            self._tables = None
 
     @property
     def is_compiled(self) -> bool:
@@ -77,6 +88,18 @@ class CompiledTokenizer:
             ids[~is_of_left] = compiled_ids
             ids[is_of_left] = _joined(ids_of_left)
         return ids, counts
+
+    def _agrees(self) -> bool:
+        """Whether lines of random tokens have the ids of the tokenizer."""
+        rng = np.random.default_rng(0)
+        tokens = np.array(self._tokenizer.vocabulary(), object)
+        lines = rng.choice(tokens, [_CHECKED_LINES, _CHECKED_TOKENS])
+        texts = ["".join(line).replace(MARKER, " ") for line in lines]
+        ids, counts = self.encode(texts)
+        expected = self._tokenizer.encode_batch(texts)
+        return (
+            counts.tolist() == [*map(len, expected)] and ids.tolist() == _joined(expected).tolist()
+        )
 
     def _cleaned(self, text: str) -> str:
         """A text that is not ASCII after cleaning, or `_LEFT` if the compiled loops would misread it."""
@@ -166,9 +189,8 @@ _32 = np.uint64(32)
 _LABEL = np.uint64(0xFF)
 _BASE = np.uint64(0xFFFFFF)
 _BYTES = 256
-_TRIED_UNITS = (
-    64  # at the end of the array, for children; more would save little memory and take longer
-)
+# At the end of the array, for children; more would save little memory and take longer.
+_TRIED_UNITS = 64
 
 
 @numba.njit(cache=True)
@@ -176,9 +198,8 @@ def _fill_trie(data, ends, ids):
     """The trie of sorted tokens whose bytes in `data` end at `ends`."""
     units = np.zeros(4 * data.size + 4 * _BYTES, np.uint64)
     is_free = np.ones(units.size, np.bool_)
-    is_base = np.zeros(
-        units.size, np.bool_
-    )  # each node has another one, so the byte tells whose child a unit is
+    # Each node has another base, so the byte tells whose child a unit is.
+    is_base = np.zeros(units.size, np.bool_)
     size = _BYTES  # of the array; before are only bases, and the root
     is_free[:size] = False
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
 
+from albert_tf.data_prep.pretraining import compiled_tokenizer
 from albert_tf.data_prep.pretraining.compiled_tokenizer import CompiledTokenizer
 from albert_tf.text import normalization_rules
 from albert_tf.text.added_tokens import SPECIAL, AddedToken
@@ -94,13 +95,24 @@ def test_a_trained_vocabulary_has_equal_ids(tmp_path, cleaning):
     assert_same_ids(compiled, tokenizer, [])
 
 
+def test_sentencepiece_is_used_if_it_finds_other_tokens(monkeypatch):
+    tokenizer = made_by_hand(LETTERS)
+    tables = compiled_tokenizer._tables_of(tokenizer)
+    changed = tables._replace(scores=tables.scores[::-1].copy())
+    monkeypatch.setattr(compiled_tokenizer, "_tables_of", lambda tokenizer: changed)
+    compiled = CompiledTokenizer(tokenizer)
+    assert not compiled.is_compiled
+    assert_same_ids(compiled, tokenizer, ["ab ab c", "b a"])
+
+
 def test_plain_lines_are_not_left_to_the_tokenizer(monkeypatch):
     tokenizer = made_by_hand(LETTERS)
     texts = ["A b", " ab \t c", "", "b\u00e1", "x yz", "中 ab 文字"]
     expected = tokenizer.encode_batch(texts)
+    compiled = CompiledTokenizer(tokenizer)
 
     monkeypatch.setattr(tokenizer, "encode_batch", lambda texts: pytest.fail(f"left: {texts}"))
-    ids, _ = CompiledTokenizer(tokenizer).encode(texts)
+    ids, _ = compiled.encode(texts)
     assert ids.tolist() == np.concatenate(expected).tolist()
 
 
