@@ -1,6 +1,6 @@
 """Rows of several examples: which examples share a row, so that rows of a fixed length are full.
 
-The compiled function is in a file of its own because numba's cache notices changes of its own file only.
+The compiled functions are in a file of their own because numba's cache notices changes of its own file only.
 """
 
 import numba
@@ -52,3 +52,16 @@ def _best_fit(lengths, row_length, max_examples):
             next_row[row] = first_with_room[remaining_room]
             first_with_room[remaining_room] = row
     return row_of_example, num_rows
+
+
+@numba.njit(cache=True, nogil=True)  # the threads of an input pipeline join in parallel
+def join_rows(values, counts, per_row, rows):
+    """Fills rows with the first `counts` [examples] of the values [examples, n], `per_row` examples in each row."""
+    example = 0
+    for row in range(per_row.size):
+        place = 0
+        for _ in range(per_row[row]):
+            for index in range(counts[example]):
+                rows[row, place] = values[example, index]
+                place += 1
+            example += 1

@@ -131,11 +131,12 @@ def _joined_values(
 
     Returns the values [rows, width], padded with 0, to the smallest width that is enough, and their number in each row.
     """
+    from albert_tf.data.packing import join_rows
+
     # [7 8 9 0] and [5 6 0 0] with the counts [3, 2], in one row -> [7 8 9 5 6].
     counts_of_rows = _sums_of_rows(counts, per_row)
     rows = np.zeros((len(per_row), width or counts_of_rows.max(initial=0)), values.dtype)
-    is_used = np.arange(rows.shape[1]) < counts_of_rows[:, None]
-    rows[is_used] = values[np.arange(values.shape[1]) < counts[:, None]]
+    join_rows(values, counts, per_row, rows)
     return rows, counts_of_rows
 
 

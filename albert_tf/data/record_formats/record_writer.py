@@ -89,9 +89,18 @@ def _put_values(output, start, values, is_float):
         if is_float:
             start -= 4
             _put_little_endian(output, start, np.uint32(value), 4)
-        elif 0 <= value < 128:  # nearly all values
+        elif 0 <= value < 128:  # masks, and most numbers
             start -= 1
             output[start] = value
+        elif 0 <= value < 1 << 14:  # most tokens
+            start -= 2
+            output[start] = value & 127 | 128
+            output[start + 1] = value >> 7
+        elif 0 <= value < 1 << 21:  # nearly all other tokens
+            start -= 3
+            output[start] = value & 127 | 128
+            output[start + 1] = value >> 7 & 127 | 128
+            output[start + 2] = value >> 14
         else:
             start = _put_varint(output, start, np.uint64(np.int64(value)))
     return start
@@ -121,23 +130,36 @@ def _put_varint(output, start, value):
 # --- The frame of a record.
 
 
-def _crc_table() -> np.ndarray:
-    """The table of CRC-32C, uint32 [256]: the contribution of each byte to the checksum."""
+def _crc_tables() -> np.ndarray:
+    """The tables of CRC-32C, uint32 [8, 256]: the contribution of a byte, with 0 to 7 bytes after it."""
     polynomial = np.uint32(0x82F63B78)  # Castagnoli's, bits reversed
     table = np.arange(256, dtype=np.uint32)
     for _ in range(8):
         table = np.where(table & 1, table >> 1 ^ polynomial, table >> 1).astype(np.uint32)
-    return table
+    tables = [table]
+    for _ in range(7):
+        tables.append(table[tables[-1] & 255] ^ tables[-1] >> 8)
+    return np.array(tables, np.uint32)
 
 
-_CRC_TABLE = _crc_table()
+_CRC_TABLES = _crc_tables()
 
 
 @numba.njit(cache=True)
 def _masked_crc(data):
     crc = np.uint32(0xFFFFFFFF)
-    for byte in data:
-        crc = _CRC_TABLE[(crc ^ byte) & np.uint32(255)] ^ np.uint32(crc >> np.uint32(8))
+    # Eight bytes at a time, whose contributions do not wait for each other ("slicing by 8").
+    whole = data.size - data.size % 8
+    for start in range(0, whole, 8):
+        next_crc = np.uint32(0)
+        for index in range(4):
+            byte = data[start + index] ^ np.uint8(crc >> np.uint32(8 * index))
+            next_crc ^= _CRC_TABLES[7 - index, byte]
+        for index in range(4, 8):
+            next_crc ^= _CRC_TABLES[7 - index, data[start + index]]
+        crc = next_crc
+    for byte in data[whole:]:
+        crc = _CRC_TABLES[0, (crc ^ byte) & np.uint32(255)] ^ np.uint32(crc >> np.uint32(8))
     crc ^= np.uint32(0xFFFFFFFF)
     rotated = np.uint32(crc >> np.uint32(15)) | np.uint32(crc << np.uint32(17))
     return np.uint32(rotated + np.uint32(0xA282EAD8))

@@ -12,6 +12,7 @@ part of a book, from another place of this document.
 """
 
 import contextlib
+import functools
 import json
 import os
 import re
@@ -31,6 +32,7 @@ from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
 from albert_tf.text.tokenizer import Tokenizer
 
 BLOCK_BYTES = 1 << 20
+BLOCKS_IN_MEMORY = 32  # stored ones, of about 1 MB each
 
 Inputs = Sequence[Mapping[str, Any]]  # path (`file`) and size (`bytes`) of each file of the corpus
 Counts = Mapping[str, Any]
@@ -247,7 +249,18 @@ def sum_counts(counts_of_blocks: Iterable[Counts]) -> dict[str, int]:
 def stored_pairs(job: Job, number: int) -> tuple[np.ndarray, list[np.ndarray]]:
     """The token ids of a stored block, and for each pass its pairs, int32 [pairs, 5]."""
     path = _block_file(job, number)
-    with files.errors_named(path, "read"), files.open_binary(path) as file:
+    with files.errors_named(path, "read"):
+        return _read_stored(path, files.size_and_time(path))
+
+
+# In a small corpus, every shard takes examples from most blocks.
+@functools.lru_cache(maxsize=BLOCKS_IN_MEMORY)
+def _read_stored(
+    path: str, size_and_time: tuple[int, float]
+) -> tuple[np.ndarray, list[np.ndarray]]:
+    """The content of a stored block; its size and time tell it from that of another run."""
+    del size_and_time
+    with files.open_binary(path) as file:
         ids = np.load(file)
         ends = np.load(file)
         pairs = np.load(file)

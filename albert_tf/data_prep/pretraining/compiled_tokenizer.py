@@ -204,11 +204,14 @@ def _fill_trie(data, ends, ids):
     is_free[:size] = False
 
     # Nodes whose children are not placed yet: the tokens below a node, its depth, and its unit.
-    pending = [(0, ends.size, 0, 0)]
+    pending = np.empty((data.size + 1, 4), np.int64)
+    pending[0] = (0, ends.size, 0, 0)
+    num_pending = 1
     first_tokens = np.empty(_BYTES + 1, np.int64)  # below each child, and the end
     labels = np.empty(_BYTES, np.int64)
-    while pending:
-        token, last_token, depth, unit = pending.pop()
+    while num_pending:
+        num_pending -= 1
+        token, last_token, depth, unit = pending[num_pending]
         start = ends[token - 1] if token else 0
         if ends[token] - start == depth:
             units[unit] |= np.uint64(ids[token] + 1) << _32
@@ -237,8 +240,11 @@ def _fill_trie(data, ends, ids):
             units[child_unit] = labels[child]
             is_free[child_unit] = False
             size = max(size, child_unit + 1)
-            tokens = (first_tokens[child], first_tokens[child + 1])
-            pending.append((tokens[0], tokens[1], depth + 1, child_unit))
+            pending[num_pending, 0] = first_tokens[child]
+            pending[num_pending, 1] = first_tokens[child + 1]
+            pending[num_pending, 2] = depth + 1
+            pending[num_pending, 3] = child_unit
+            num_pending += 1
     return units[: size + _BYTES].copy()
 
 

@@ -13,7 +13,7 @@ from albert_tf.data.record_formats.base import add_counts
 from albert_tf.data_prep.pretraining import blocks
 from albert_tf.data_prep.pretraining.plan import Plan
 
-BATCH_RECORDS = 256  # made and encoded together: about 1 MB
+BATCH_RECORDS = 64  # made and encoded together: their arrays stay in the processor's cache
 
 
 def compile_functions(job: blocks.Job) -> None:
@@ -82,15 +82,16 @@ def _pairs_of_shard(
     for block, units in itertools.groupby(plan.units_of(shard), key=lambda unit: unit[0]):
         ids, pairs_of_passes = blocks.stored_pairs(job, block)
         for _, number, slice_index in units:
-            pairs = pairs_of_passes[number].astype(np.int64)
+            pairs = pairs_of_passes[number]
             # Shuffled, because the same documents of each pass could otherwise end up in the same shard.
             seed = examples.combine_seeds(plan.seed, number, block, 1)
             order = examples.shuffled(len(pairs), seed)
-            rows = order[slice_index :: plan.num_slices]
-            pairs[:, : examples.LABEL] += first_id
-            all_pairs.append(pairs[rows])
+            rows = order[slice_index :: plan.num_slices].copy()  # `seeds_of` is compiled for these
+            chosen = pairs[rows].astype(np.int64)
+            chosen[:, : examples.LABEL] += first_id
+            all_pairs.append(chosen)
             seed = examples.combine_seeds(job.settings.random_seed, number, block, 2)
-            all_seeds.append(examples.seeds_of(seed, np.arange(len(pairs)))[rows])
+            all_seeds.append(examples.seeds_of(seed, rows))
         all_ids.append(ids)
         first_id += len(ids)
     return np.concatenate(all_ids), np.concatenate(all_pairs), np.concatenate(all_seeds)
