@@ -384,6 +384,7 @@ COMPILED = [
     "albert_tf.data.packing",
     "albert_tf.data.pretraining_examples",
     "albert_tf.data.record_formats.record_writer",
+    "albert_tf.data_prep.pretraining.compiled_tokenizer",
 ]
 
 

@@ -3,6 +3,7 @@
 import json
 import pathlib
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -251,6 +252,18 @@ def interrupt_after(monkeypatch, num_calls):
         return encode(features, lengths)
 
     monkeypatch.setattr(record_writer, "encode_examples", interrupted)
+
+
+def test_a_run_does_not_take_the_blocks_of_another_one_in_the_same_folder(make, text_file):
+    """The blocks that a process keeps in memory have the paths of those of the run before."""
+    text = pathlib.Path(text_file).read_text()
+    backwards = "\n\n".join(reversed(text.split("\n\n")))
+    expected = contents(make("expected", text=backwards, num_shards=3))
+
+    first = make("records", text=text, num_shards=3)
+    assert contents(first) != expected
+    shutil.rmtree(first)
+    assert contents(make("records", text=backwards, num_shards=3)) == expected
 
 
 def test_an_interrupted_run_is_resumed(make, tmp_path, monkeypatch, capsys):

@@ -252,7 +252,9 @@ def read(tmp_path_factory):
     return serialized
 
 
-INT32 = st.integers(-(2**31), 2**31 - 1)
+# Numbers of one to five bytes; negative ones have ten.
+ENDS = [0, -1, *(2**bits + change for bits in (7, 14, 21, 28) for change in (-1, 0))]
+INT32 = st.sampled_from(ENDS) | st.integers(-(2**31), 2**31 - 1)
 FEATURE_NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=9)
 
 
