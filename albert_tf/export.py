@@ -168,7 +168,8 @@ def _export(settings: ExportSettings) -> str:
         web_engine=settings.web_engine,
     )
     form.write(order)
-    if note := NOTES.get(order.quantization):
+    note = NOTES.get(order.quantization)
+    if note and form.reads_batches:
         print(note)
     return path
 

@@ -64,6 +64,7 @@ def test_the_command_writes_it_with_what_it_needs(tmp_path, capfd, classifier, q
     assert about["quantization"] == quantization
     printed = capfd.readouterr()
     assert not printed.err
+    assert "texts of its batch" not in printed.out  # a call answers one text
     with pytest.raises(UserError, match="model.tflite: is there already"):
         export_model(str(tmp_path / "model"), str(tmp_path / "out"), **options)
 

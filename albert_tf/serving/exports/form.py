@@ -29,7 +29,7 @@ QUANTIZATIONS = {
     "int8_weights": "8 bits, and activations stay as they are",
     INT4: "half a byte for each weight",
 }
-# What the program says after an export.
+# What the program says after an export that reads batches.
 NOTES = {
     "int8": "note: with int8, an answer depends a little on the other texts of its batch; with int8_rows, it does not",
 }
@@ -86,6 +86,7 @@ class Form:
       default_quantization: the one that is used if none is given.
       has_every_size: whether it has files in several quantizations, `INT4` among them.
       packages: those that must be installed.
+      reads_batches: whether one call answers several texts.
       reads_windows: whether programs that load such an export read long texts in windows.
       takes_texts: whether the export itself tokenizes, and so needs a vocabulary.
       is_one_file: whether it is one file that needs no others beside it, so that --output_file can name it.
@@ -107,6 +108,7 @@ class Form:
     default_quantization: str = "none"
     has_every_size: bool = False
     packages: tuple[str, ...] = ()
+    reads_batches: bool = True
     reads_windows: bool = False
     takes_texts: bool = False
     is_one_file: bool = False

@@ -25,4 +25,5 @@ TFLITE = Form(
     file="model.tflite",
     write=_write,
     quantizations=("none", "int8"),
+    reads_batches=False,
 )
