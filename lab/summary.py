@@ -21,7 +21,6 @@ from lab.report import COLORS, new_figure, replace_parts, save
 
 ROOT = pathlib.Path(__file__).parents[1]
 PICTURE = "docs/pictures/size_and_score.png"
-PICTURE_OF_SPEED = "docs/pictures/texts_per_second.png"
 
 _RESULTS = "docs/results"
 _SPEED = "texts_per_processor_second"
@@ -65,11 +64,14 @@ _FORMS = {
 
 
 # What README calls it -> its name in engines.json.
-_INT8_OF_OURS_AND_OTHERS = {
-    "ONNX Runtime here": "int8, ONNX Runtime",
-    "OpenVINO here with scales measured on texts": "int8_calibrated, OpenVINO",
-    "OpenVINO with NNCF": "OpenVINO, NNCF",
-    "`quantize_dynamic` of ONNX Runtime": "ONNX Runtime, quantize_dynamic",
+_FORMS_OF_OURS_AND_OTHERS = {
+    "`int8_calibrated`, which `tune` makes, in OpenVINO": "int8_calibrated, OpenVINO",
+    "`int8_rows` in ONNX Runtime": "int8_rows, ONNX Runtime",
+    "`int8` in ONNX Runtime": "int8, ONNX Runtime",
+    "float32 in ONNX Runtime": "float32, ONNX Runtime",
+    "others: NNCF in OpenVINO": "OpenVINO, NNCF",
+    "others: `quantize_dynamic` in ONNX Runtime": "ONNX Runtime, quantize_dynamic",
+    "others: float32 in OpenVINO": "OpenVINO, float32",
 }
 
 
@@ -278,28 +280,51 @@ def speed() -> list[str]:
     """The sentences about int8 and packed rows."""
     gains = gains_of_int8()
     with_amx = gains.pop("Xeon with AMX")
-    ways = _ways_side_by_side()
-    per_second = [
-        f"{name} {ways[way][_SPEED]:.0f}" for name, way in _INT8_OF_OURS_AND_OTHERS.items()
-    ]
     tasks = content("data/small_tasks_in_forms.json")["tasks"]
     changed = [task["int8"]["changed"] for name, task in tasks.items() if name != "STS-B"]
     lost = [task["float32"]["score"] - task["int8"]["score"] for task in tasks.values()]
     similarity_lost = (
         forms(_FOLDED)["float32"]["sts_b_spearman"] - forms(_FOLDED)["int8"]["sts_b_spearman"]
     )
-    gain = f"{_gain_of_packing():.0f}"
-    return tables.wrapped(
+    gain_of_int8 = (
         f"In int8, the folded model is {_from_to(gains.values())} times as fast in ONNX Runtime as in float32 on a Xeon"
-        f" without AMX, and {with_amx:.1f} times on one with AMX. In int8, side by side without AMX, it has these texts"
-        f" per second of processor time, which can be compared with each other, but not with other measurements:"
-        f" {', '.join(per_second)}; ours are in other batches, which alone explains some"
-        f" of the difference ([measurement](docs/guides/speed.md#measured-side-by-side))."
-        f" Int8 changes answers: similarity on STS-B loses {similarity_lost:.3f}, and {_in_words(len(tasks))}"
-        f" fine-tuned tasks lose {min(lost):.1f} to {max(lost):.1f} points, with {min(changed):.0f} to"
-        f" {max(changed):.0f} % other answers ([by task](docs/results/small_forms.md#fine-tuned-models)). Packed rows,"
-        f" which contain several short texts, make pretraining at length 512 about {gain} times as fast"
+        f" without AMX, and {with_amx:.1f} times on one with AMX. In the same batches, side by side on a Xeon without"
+        " AMX ([measurement](docs/guides/speed.md#measured-side-by-side)):"
+    )
+    costs_of_int8 = (
+        f"Int8 changes answers: similarity on STS-B loses {similarity_lost:.3f}, and {_in_words(len(tasks))} fine-tuned"
+        f" tasks lose {min(lost):.1f} to {max(lost):.1f} points, with {min(changed):.0f} to {max(changed):.0f} % other"
+        " answers ([by task](docs/results/small_forms.md#fine-tuned-models)). Packed rows, which contain several short"
+        f" texts, make pretraining at length 512 about {_gain_of_packing():.0f} times as fast"
         " ([results](docs/results/speed.md))."
+    )
+    return [
+        *tables.wrapped(gain_of_int8),
+        "",
+        *table_of_forms(),
+        "",
+        *tables.wrapped(costs_of_int8),
+    ]
+
+
+def table_of_forms() -> list[str]:
+    """A row for each form of the folded model here and in others, the fastest first."""
+    ways = {name: _ways_side_by_side()[way] for name, way in _FORMS_OF_OURS_AND_OTHERS.items()}
+    rows = [
+        (name, f"{way[_SPEED]:.0f}", f"{way['median_cosine']:.3f}", f"{way['megabytes']:.1f}")
+        for name, way in sorted(ways.items(), key=lambda item: -item[1][_SPEED])
+    ]
+    head = "form | texts per second of one core | median cosine with float32 | MB"
+    return tables.table(head, rows)
+
+
+def _speeds_in_int8() -> str:
+    """Texts per second and cosines of int8 here and in others."""
+    ways = _ways_side_by_side()
+    return "; ".join(
+        f"{name} {ways[way][_SPEED]:.0f} ({ways[way]['median_cosine']:.3f})"
+        for name, way in _FORMS_OF_OURS_AND_OTHERS.items()
+        if "float32" not in name
     )
 
 
@@ -472,10 +497,8 @@ def _claims_of_repeatable_speed() -> list[Claim]:
     passes = {len(way["seconds"]) for way in ways.values()}
     rows.append(
         Claim(
-            "int8 of this library and of others: texts per second of processor time, in other batches",
-            "; ".join(
-                f"{name} {ways[way][_SPEED]:.0f}" for name, way in _INT8_OF_OURS_AND_OTHERS.items()
-            ),
+            "int8 here and in others, in the same batches: texts per second of one core (cosine with float32)",
+            _speeds_in_int8(),
             "",
             f"{min(passes)} passes",
             f"`python -m lab.inference models/{_FOLDED}`",
@@ -645,36 +668,6 @@ def _short_metric(task: str) -> str:
     return _METRICS[TASKS[task].metrics[0]].removesuffix(" correlation")
 
 
-def draw_speed() -> None:
-    """Texts per second of the teacher, by library and engine, and of the folded model."""
-    ways = {
-        "int8-folded": "ours, folded: ONNX in int8",
-        "int8-minilm": "ours: ONNX in int8",
-        "st_openvino": "OpenVINO, in bfloat16",
-        "onnx-minilm": "ours: ONNX in float32",
-        "st_torch": "PyTorch in float32",
-        "tf-minilm": "ours: TensorFlow in float32",
-        "st_onnx": "ONNX in float32",
-    }
-    libraries = {"this library": COLORS[0], "sentence-transformers": COLORS[1]}
-    per_second = texts_per_second()
-    figure, ((axes,),) = new_figure(1, width=6.0, height=2.6)
-    labeled = set()
-    for row, which in enumerate(ways):
-        library = "sentence-transformers" if which.startswith("st_") else "this library"
-        label = "" if library in labeled else library
-        labeled.add(library)
-        number = per_second[which]
-        axes.barh(row, number, height=0.7, color=libraries[library], label=label)
-        axes.text(number + 12, row, f"{number:,.0f}", va="center", fontsize=7)
-    axes.set_yticks(range(len(ways)), list(ways.values()), fontsize=8)
-    axes.invert_yaxis()
-    axes.set(xlabel="texts per second", xlim=(0, 1350))
-    axes.set_title("all-MiniLM-L6-v2 on two cores of a Xeon with AMX", fontsize=9)
-    axes.legend(fontsize=7, loc="lower right")
-    save(figure, ROOT / PICTURE_OF_SPEED)
-
-
 def parts() -> dict[str, dict[str, list[str]]]:
     """Page -> name of a part -> its lines."""
     return {
@@ -701,7 +694,6 @@ def main() -> None:
     for page, by_name in parts().items():
         replace_parts(str(ROOT / page), by_name)
     draw()
-    draw_speed()
 
 
 if __name__ == "__main__":
