@@ -29,7 +29,8 @@ from albert_tf.data_prep.sentences import split_paragraph
 
 PROGRAM = "sample_corpus"
 MIN_SENTENCES = 4  # shorter documents are dropped
-NUM_PACKAGES, MAX_PASSAGES = 6, 500  # the labels of the task, and the passages of each
+NUM_PACKAGES = 6  # the labels of the task
+MAX_PASSAGES = 500  # of each package
 
 # Tests and generated code have no documentation, and vendored copies repeat it.
 _SKIPPED = re.compile(r"\..*|.*test.*|__pycache__|(site|dist)-packages|_?vendor.*|.*_(pb2|ops)\.py")

@@ -227,7 +227,8 @@ def _scores(proto: ModelProto) -> list[tuple[str, float]]:
     """Tokens and scores. Tokens that end in a digit and a comma are never chosen: "▁1999," becomes "▁1999" ","."""
     scores = []
     for piece in proto.pieces:
-        token, score = piece.piece, piece.score
+        token = piece.piece
+        score = piece.score
         if piece.type == piece.USER_DEFINED:
             # As in SentencePiece (unigram_model.cc): its length times the best score, which counts as 0 if it is below,
             # less 0.1. So it is chosen wherever it is found, whatever its length.

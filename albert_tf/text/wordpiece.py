@@ -123,7 +123,8 @@ def _separated(char: str) -> str:
     return f" {char} " if is_punctuation(char) else char
 
 
-_CLEANED, _SEPARATED = _Table(_cleaned), _Table(_separated)
+_CLEANED = _Table(_cleaned)
+_SEPARATED = _Table(_separated)
 _CLEANED_WITH_CHINESE = _Table(_cleaned_with_chinese)
 _WITHOUT_ACCENTS = _Table(lambda char: "" if is_accent(char) else _separated(char))
 

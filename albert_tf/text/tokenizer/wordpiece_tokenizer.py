@@ -71,7 +71,8 @@ class WordPieceTokenizer(Tokenizer):
         }
 
     def _encode_cleaned(self, texts: list[str]) -> list[list[int]]:
-        ids_of, rules = self._words.__getitem__, self._word_rules
+        ids_of = self._words.__getitem__
+        rules = self._word_rules
         split = (wordpiece.split_words(text, **rules).split() for text in texts)
         return [list(itertools.chain.from_iterable(map(ids_of, words))) for words in split]
 
