@@ -81,13 +81,23 @@ def test_pages_that_programs_and_their_sources_name_exist():
         assert not anchor or anchor in anchors(ROOT / path), f"{path}#{anchor}"
 
 
+def commands_in_sentences(page: pathlib.Path) -> list[str]:
+    """`albert-tf ...` inside sentences and tables, where a command may go over two lines."""
+    sentences = re.sub(
+        r"^```.*?^```|^ {4}.*?$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL
+    )
+    commands = re.findall(r"`(albert-tf (?:data )?[a-z]\w*\s[^`]*--[^`]*)`", sentences)
+    return ["    " + " ".join(command.split()) for command in commands]
+
+
 def programs_and_flags() -> dict[str, set[str]]:
-    """Flags in the pages' commands, by what Python runs."""
+    """Flags in the pages' commands, by what Python runs, which of several in a line is the last."""
     used = {}
     for page in PAGES:
-        for line in re.sub(r"\\\n\s*", "", page.read_text()).splitlines():
+        lines = re.sub(r"\\\n\s*", "", page.read_text()).splitlines()
+        for line in [*lines, *commands_in_sentences(page)]:
             line = line.replace("albert-tf ", "python -m albert_tf.command ")
-            if not (match := re.match(rf" {{4}}(?:.*\| )?python ({PROGRAM})( .*)?$", line)):
+            if not (match := re.match(rf" {{4}}(?:.* )?python ({PROGRAM})( .*)?$", line)):
                 continue
             words = shlex.split((match[2] or "").replace("[", "").replace("]", ""), comments=True)
             words = words[: words.index("--")] if "--" in words else words
