@@ -19,6 +19,7 @@ import dataclasses
 import datetime
 import importlib.metadata
 import pathlib
+import statistics
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -386,16 +387,16 @@ def _fastest(ways: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def plot(runs: Sequence[Mapping[str, Any]], path: pathlib.Path) -> None:
-    """Texts per second against what is lost, one minus the cosine, for the last model; a panel for each processor.
+    """Texts per second against what is lost, one minus the cosine; a panel for each processor.
 
-    The area of a point is that of its file.
+    The model is that with the most runs. The area of a point is that of its file.
     """
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    model = runs[-1]["model"]
+    model = statistics.mode(run["model"] for run in runs)
     of_model = [run for run in runs if run["model"] == model]
     names = list(of_model[0]["ways"])
     figure, panels = pyplot.subplots(
