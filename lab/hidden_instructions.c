@@ -76,6 +76,7 @@ __attribute__((constructor)) static void begin(void) {
     hidden_0_ecx |= bit(1) | bit(6) | bit(11) | bit(12) | bit(14); /* VNNI is bit 11 */
     hidden_0_edx |= bit(2) | bit(3) | bit(8) | bit(23);            /* float16 is bit 23 */
     hidden_1_eax |= bit(5);                                        /* bfloat16 */
+    hidden_1_edx |= bit(19);                                       /* AVX10, which contains AVX-512 */
   }
   if (strstr(hidden, "avx_vnni")) {
     hidden_1_eax |= bit(4);
@@ -84,6 +85,7 @@ __attribute__((constructor)) static void begin(void) {
   if (strstr(hidden, "amx")) {
     hidden_0_edx |= bit(22) | bit(24) | bit(25);
     hidden_1_eax |= bit(21);
+    hidden_1_edx |= bit(8); /* products of complex numbers */
   }
 
   struct sigaction action = {0};

@@ -4,9 +4,10 @@
 
 The first argument names what is hidden: `avx512` (all of it, with its VNNI, bfloat16 and float16), `avx_vnni` (the
 form of VNNI that processors without AVX-512 have) and `amx`. Engines ask the processor with its instruction CPUID; a
-small library, which is compiled with `cc` and loaded before all others, answers it. It works for every program of the
-command, and needs Linux on an Intel or AMD processor that can interrupt CPUID (`cpuid_fault` in /proc/cpuinfo). The C
-library chose its own functions before that.
+small library, which is compiled with `cc` and loaded before all others, answers it. It works for every dynamically
+linked program of the command that handles no SIGSEGV by itself (as Python's `faulthandler` does), and needs Linux on an
+Intel or AMD processor that can interrupt CPUID (`cpuid_fault` in /proc/cpuinfo). The C library chose its own functions
+before that.
 """
 
 import json
@@ -52,8 +53,8 @@ def with_run(path: str, run: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The runs of a file with a new one, which replaces that of the same model and instructions; writes the file."""
     file = pathlib.Path(path)
     runs = json.loads(file.read_text())["runs"] if file.exists() else []
-    replaced = (run["model"], run["hidden"])
-    runs = [other for other in runs if (other["model"], other["hidden"]) != replaced]
+    replaced = (run["model"], run["instructions"])
+    runs = [other for other in runs if (other["model"], other["instructions"]) != replaced]
     runs.append(run)
     runs.sort(key=lambda run: (run["model"], len(run["hidden"])))
     files.write_bytes(path, files.json_bytes({"runs": runs}))
@@ -75,7 +76,8 @@ def environment(names: str, folder: str) -> dict[str, str]:
         subprocess.run(compiler, check=True, capture_output=True, text=True)
     except (OSError, subprocess.CalledProcessError) as error:
         raise UserError(f"{SOURCE.name} cannot be compiled: {error}") from None
-    return {**os.environ, VARIABLE: names, "LD_PRELOAD": library}
+    preloaded = [library, *os.environ.get("LD_PRELOAD", "").split()]
+    return {**os.environ, VARIABLE: names, "LD_PRELOAD": " ".join(preloaded)}
 
 
 def main(arguments: list[str]) -> int:
@@ -87,7 +89,7 @@ def main(arguments: list[str]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         try:
             return subprocess.run(command, env=environment(names, folder)).returncode
-        except UserError as error:
+        except (UserError, OSError) as error:
             print(error, file=sys.stderr)
             return 1
 
