@@ -373,16 +373,21 @@ def interval(scores: Sequence[float]) -> str:
     return f"{np.mean(scores):.1f} ± {half:.1f}"
 
 
+def _mean_of_draws(scores: Sequence[float]) -> str:
+    """The cell of a way: its mean with the interval, which one draw does not have."""
+    if not scores:
+        return "not run"
+    if len(scores) == 1:
+        return "one draw"
+    return interval(scores)
+
+
 def table_of(results: Mapping[str, Scores]) -> list[str]:
     """A row for each task and number of examples, with the ways that were tried with several draws."""
     ways = (TF_IDF, HEAD)
     rows = []
     for name, of_ways in results.items():
-        has_interval = [len(of_ways.get(way, ())) > 1 for way in ways]
-        cells = [
-            interval(of_ways[way]) if has_several else "not run"
-            for way, has_several in zip(ways, has_interval, strict=True)
-        ]
+        cells = [_mean_of_draws(of_ways.get(way, [])) for way in ways]
         rows.append((name, *cells))
     return tables.table(f"task, examples per label | {' | '.join(ways)}", rows)
 
@@ -409,7 +414,7 @@ def in_words(
         rows = [of_ways for name, of_ways in results.items() if name.endswith(f", {number}")]
         differences = [row[FINE_TUNING][0] - row[HEAD][0] for row in rows]
         ends = f"{min(differences):+.1f} to {max(differences):+.1f}"
-        sentences.append(f"with {number} examples of each label, the difference is {ends} points")
+        sentences.append(f"{ends} with {number} examples of each label")
 
     # The first row has the start of the process, too.
     seconds = list(cpu_seconds.values())[1:]
@@ -417,10 +422,11 @@ def in_words(
     seconds_of_head = [of_ways[HEAD] for of_ways in seconds]
     seconds_of_fine_tuning = [of_ways[FINE_TUNING] for of_ways in seconds]
     return tables.wrapped(
-        f"On the same draw, fine-tuning is compared with the head alone as follows: {'; '.join(sentences)}. It takes"
-        f" {min(seconds_of_fine_tuning):.0f} to {max(seconds_of_fine_tuning):.0f} processor seconds, and the head"
-        f" {min(seconds_of_head):.0f} to {max(seconds_of_head):.0f}, so {min(ratios):.0f} to {max(ratios):.0f} times as"
-        " many in a row (without the first row, which has the start of the process)."
+        f"Fine-tuning minus the head alone, in points of macro F1 on the same draw: {'; '.join(sentences)}."
+        f" Fine-tuning takes {min(seconds_of_fine_tuning):.0f} to {max(seconds_of_fine_tuning):.0f} processor seconds,"
+        f" and the head {min(seconds_of_head):.0f} to {max(seconds_of_head):.0f}, so {min(ratios):.0f} to"
+        f" {max(ratios):.0f} times as many within a row of the table (without the first row, which has the start of the"
+        " process)."
     )
 
 

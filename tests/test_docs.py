@@ -14,7 +14,7 @@ from tests.helpers import ROOT
 LAB = ("README.md", "benchmarks/README.md", "experiments/results/README.md")
 PAGES = [ROOT / name for name in ("README.md", "CHANGELOG.md", "SECURITY.md")]
 PAGES += [ROOT / "lab" / name for name in LAB]
-PAGES += [ROOT / "findings" / "README.md", *sorted((ROOT / "models").glob("*/README.md"))]
+PAGES += [ROOT / "findings" / "README.md", *sorted((ROOT / "models").glob("*/*.md"))]
 PAGES += sorted((ROOT / "docs").rglob("*.md"))
 NOTEBOOKS = sorted((ROOT / "docs").rglob("*.ipynb"))
 PROGRAM = r"-m albert_tf\.command (?:data )?\w+|-m [\w.]+|\w+\.py"

@@ -36,7 +36,7 @@ def measure(model: AlbertForPreTraining, intrinsic_dir: str, max_examples: int) 
 
 def _changes(model, features) -> dict[str, tf.Tensor]:
     """For each example: sums over its tokens, and values at [CLS], [B, layers]."""
-    # [2, 8, 32] of the embeddings and of each of 3 layers -> between neighbours, [2, 8, 3]
+    # [2, 8, 32] of the embeddings and of each of 3 layers -> between neighbors, [2, 8, 3]
     encoder = model.encoder
     hidden = encoder.embeddings(features["input_ids"], features["segment_ids"])
     if encoder.projection is not None:

@@ -151,8 +151,8 @@ def command_here(name: str, seed: int, folder: pathlib.Path, settings: BothSetti
     else:
         train = "train" + pathlib.Path(task.dev).suffix
         values |= {"train_file": data / train, "eval_file": data / task.dev}
-    given = [f"--{name}={value}" for name, value in values.items()]
-    return [sys.executable, str(_ROOT / task.program), *given]
+    words = [f"--{name}={value}" for name, value in values.items()]
+    return [sys.executable, str(_ROOT / task.program), *words]
 
 
 def command_in_torch(

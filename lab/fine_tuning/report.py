@@ -137,8 +137,8 @@ def _with_failures(scores: list[float], majority: float | None) -> str:
 
 def _of_equal_epochs(runs: Runs, name: str, model: str, sides: tuple[str, ...]) -> Runs:
     """The runs of a task and model that declare their epochs: the folded model and its teacher have equal ones."""
-    own = [run for run in _of(runs, task=name, model=model) if run["side"] in sides]
-    return [run for run in own if "epochs" in run]
+    of_model = [run for run in _of(runs, task=name, model=model) if run["side"] in sides]
+    return [run for run in of_model if "epochs" in run]
 
 
 def table_of_rates(runs: Runs) -> list[str]:

@@ -25,6 +25,8 @@ def test_scores_of_several_draws_are_shown_with_their_interval():
     assert few_labels.interval([50.0, 51.0, 52.0]) == "51.0 ± 2.5"
     table = few_labels.table_of({"SST-2, 8": {few_labels.TF_IDF: [50.0, 51.0, 52.0]}})
     assert table[-1] == "| SST-2, 8 | 51.0 ± 2.5 | not run |"
+    table = few_labels.table_of({"SST-2, 8": {few_labels.HEAD: [50.0]}})
+    assert table[-1] == "| SST-2, 8 | not run | one draw |"
     table = few_labels.times_of({"SST-2, 8": {few_labels.FINE_TUNING: 61.4}})
     assert table[-1] == "| SST-2, 8 | not run | 61 | not run |"
     scores = {f"{strength:g}": [strength, 2 + strength] for strength in few_labels.STRENGTHS}
@@ -47,8 +49,8 @@ def test_fine_tuning_is_compared_with_the_head_on_the_same_draw():
     seconds = {name: {head: 2.0, fine_tuning: 8.0} for name in scores}
     seconds["SST-2, 8"] = {head: 100.0, fine_tuning: 100.0}
     text = " ".join(few_labels.in_words(scores, seconds))
-    assert "with 8 examples of each label, the difference is +2.0 to +2.0 points" in text
-    assert "with 128 examples of each label, the difference is +4.0 to +4.0 points" in text
+    assert "+2.0 to +2.0 with 8 examples of each label;" in text
+    assert "+4.0 to +4.0 with 128 examples of each label." in text
     assert "takes 8 to 8 processor seconds, and the head 2 to 2, so 4 to 4 times" in text
 
 
