@@ -1,6 +1,7 @@
 """Everything that has a tokenizer has its added tokens: models in each layout, exports, records, runs."""
 
 import json
+import shutil
 
 import pytest
 
@@ -91,6 +92,24 @@ def test_an_export_replaces_those_of_an_earlier_one(model, tokenizer, tmp_path):
     for source, expected in [(model, tokenizer), (str(tmp_path / "plain"), plain)]:
         export_model(source, str(tmp_path / "onnx"), format="onnx", overwrite=True)
         assert_same(load_predictor(str(tmp_path / "onnx")).tokenizer, expected)
+
+
+def test_an_export_beside_a_model_of_transformers_leaves_its_settings(model, tokenizer, tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(model, folder)
+    path = folder / "tokenizer_config.json"
+    settings = json.loads(path.read_text("utf-8"))
+    path.write_text(json.dumps({**settings, "chat_template": "of others"}), "utf-8")
+    before = path.read_bytes()
+    export_model(str(folder), str(folder), format="onnx")
+    assert path.read_bytes() == before
+    assert_same(load_predictor(str(folder)).tokenizer, tokenizer)
+
+    settings["added_tokens_decoder"][str(tokenizer.vocab_size - 1)]["content"] = "[other]"
+    path.write_text(json.dumps(settings), "utf-8")
+    (folder / "tokenizer.json").unlink()  # which lists them, too
+    line = error_of(export_model, model, str(folder), format="onnx", overwrite=True)
+    assert "lists other added tokens than the model" in line
 
 
 def test_what_would_not_find_them_is_one_line(model, tokenizer, tmp_path):

@@ -150,6 +150,8 @@ def _remark_on_head(weights: Weights, config_path: str) -> None:
     if weights.model_class != SEQUENCE_CLASSIFICATION or weights.config.foreign.get("id2label"):
         return
     number = _number_of_scores(weights)
+    if not number:  # an error follows, which names the shape
+        return
     if number == 1:
         is_read_as = "as a regression, one score for each text"
     else:

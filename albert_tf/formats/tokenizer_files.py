@@ -140,6 +140,8 @@ def _json(values: Any) -> bytes:
 def _wordpiece(tokenizer: Any) -> dict[str, Any]:
     """The parts of `tokenizer.json` that depend on the kind of vocabulary."""
     settings = {**_cleaning(tokenizer.cleaning), **_rules(tokenizer)}
+    # The other tokens are in the list of added tokens.
+    tokens_of_file = wordpiece.read_tokens(tokenizer.content, tokenizer.file_name)
     steps = {
         "handle_chinese_chars": tokenizer.rules.separates_chinese,
         "strip_accents": settings["strip_accents"],
@@ -149,7 +151,7 @@ def _wordpiece(tokenizer: Any) -> dict[str, Any]:
         "unk_token": wordpiece.UNKNOWN,
         "continuing_subword_prefix": wordpiece.CONTINUES_WORD,
         "max_input_chars_per_word": wordpiece.MOST_CHARACTERS,
-        "vocab": {token: id for id, token in enumerate(tokenizer.vocabulary())},
+        "vocab": {token: id for id, token in enumerate(tokens_of_file)},
     }
     cleaned = {"type": "BertNormalizer", "clean_text": True, **steps}
     return {

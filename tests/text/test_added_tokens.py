@@ -131,6 +131,26 @@ def test_added_tokens_stand_beside_the_vocabulary(make, tmp_path):
     assert len(hashes) == 3
 
 
+def test_the_files_of_a_folder_are_the_same_vocabulary(tmp_path):
+    content = "".join(f"{word}\n" for word in WORDS).encode()
+    tokens = [AddedToken("[E1]", len(WORDS), added_tokens.SPECIAL)]
+    tokenizer = Tokenizer.from_bytes(content, added_tokens=tokens)
+    for name, written in vocabulary_files(tokenizer, 64).items():
+        (tmp_path / name).write_bytes(written)
+    for name in ("vocab.txt", "tokenizer.json"):
+        again = Tokenizer.from_file(tmp_path / name)
+        assert again.sha256 == tokenizer.sha256, name
+        assert again.encode("[E1]") == [len(WORDS)]
+
+
+def test_a_special_token_that_is_a_word_is_found_as_it_is_written(tmp_path):
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "f", "##oo"]
+    content = "".join(f"{word}\n" for word in words).encode()
+    tokens = [AddedToken("foo", len(words), added_tokens.SPECIAL)]
+    tokenizer = Tokenizer.from_bytes(content, added_tokens=tokens)
+    assert tokenizer.encode("foo FOO") == [7, 5, 6]
+
+
 def test_an_added_token_with_white_space_may_stand_among_the_words(tmp_path):
     words = {word: id for id, word in enumerate(WORDS)}
     model = {"type": "WordPiece", "vocab": {**words, "x": len(WORDS) + 1}}

@@ -135,7 +135,10 @@ def _joined_values(
 
     # [7 8 9 0] and [5 6 0 0] with the counts [3, 2], in one row -> [7 8 9 5 6].
     counts_of_rows = _sums_of_rows(counts, per_row)
-    rows = np.zeros((len(per_row), width or counts_of_rows.max(initial=0)), values.dtype)
+    largest = counts_of_rows.max(initial=0)
+    if width and largest > width:
+        raise ValueError(f"a row has {largest} values, expected at most {width}")
+    rows = np.zeros((len(per_row), width or largest), values.dtype)
     join_rows(values, counts, per_row, rows)
     return rows, counts_of_rows
 

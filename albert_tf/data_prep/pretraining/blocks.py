@@ -32,7 +32,7 @@ from albert_tf.data_prep.pretraining.settings import PretrainingDataSettings
 from albert_tf.text.tokenizer import Tokenizer
 
 BLOCK_BYTES = 1 << 20
-BLOCKS_IN_MEMORY = 32  # stored ones, of about 1 MB each
+BLOCKS_IN_MEMORY = 32  # stored ones, of about 1 MB each, if a corpus has no more
 
 Inputs = Sequence[Mapping[str, Any]]  # path (`file`) and size (`bytes`) of each file of the corpus
 Counts = Mapping[str, Any]
@@ -47,7 +47,7 @@ class Job(NamedTuple):
 
     settings: PretrainingDataSettings
     tokenizer: Tokenizer
-    compiled_tokenizer: CompiledTokenizer  # the same one
+    compiled_tokenizer: CompiledTokenizer  # made of `tokenizer`
     vocabulary: examples.Vocabulary
     pair_rule: examples.PairRule
     masking_rule: examples.MaskingRule
@@ -246,20 +246,31 @@ def sum_counts(counts_of_blocks: Iterable[Counts]) -> dict[str, int]:
     return dict(total)
 
 
-def stored_pairs(job: Job, number: int) -> tuple[np.ndarray, list[np.ndarray]]:
-    """The token ids of a stored block, and for each pass its pairs, int32 [pairs, 5]."""
+def stored_pairs(job: Job, number: int, num_blocks: int) -> tuple[np.ndarray, list[np.ndarray]]:
+    """The token ids of a stored block, and for each pass its pairs, int32 [pairs, 5].
+
+    Every shard of a small corpus takes examples from all of its blocks, so they stay in memory until `forget_blocks`.
+    """
     path = _block_file(job, number)
     with files.errors_named(path, "read"):
-        return _read_stored(path, files.size_and_time(path))
+        if num_blocks > BLOCKS_IN_MEMORY:
+            return _read_stored(path)
+        return _kept(path, files.size_and_time(path))
 
 
-# In a small corpus, every shard takes examples from most blocks.
+def forget_blocks() -> None:
+    """Frees the memory of the blocks that this process keeps."""
+    _kept.cache_clear()
+
+
 @functools.lru_cache(maxsize=BLOCKS_IN_MEMORY)
-def _read_stored(
-    path: str, size_and_time: tuple[int, float]
-) -> tuple[np.ndarray, list[np.ndarray]]:
+def _kept(path: str, size_and_time: tuple[int, float]) -> tuple[np.ndarray, list[np.ndarray]]:
     """The content of a stored block; its size and time tell it from that of another run."""
     del size_and_time
+    return _read_stored(path)
+
+
+def _read_stored(path: str) -> tuple[np.ndarray, list[np.ndarray]]:
     with files.open_binary(path) as file:
         ids = np.load(file)
         ends = np.load(file)

@@ -30,6 +30,7 @@ _LONGEST_WITH_UNKNOWN = 1000  # bytes
 # Made-up lines that the compiled loops and SentencePiece tokenize before any other.
 _CHECKED_LINES = 200
 _CHECKED_TOKENS = 30  # of a line
+_CHECKED_CHARACTERS = ("\ue000", " ", "Ａ", "½")
 
 
 class _Tables(NamedTuple):
@@ -90,9 +91,12 @@ class CompiledTokenizer:
         return ids, counts
 
     def _agrees(self) -> bool:
-        """Whether lines of random tokens have the ids of the tokenizer."""
+        """Whether lines of random tokens, with some unknown ones, have the ids of the tokenizer."""
         rng = np.random.default_rng(0)
-        tokens = np.array(self._tokenizer.vocabulary(), object)
+        vocabulary = self._tokenizer.vocabulary()
+        # Of some forty tokens, one is unknown, has a rule of normalization, or is a blank.
+        others = _CHECKED_CHARACTERS * (1 + len(vocabulary) // (40 * len(_CHECKED_CHARACTERS)))
+        tokens = np.array([*vocabulary, *others], object)
         lines = rng.choice(tokens, [_CHECKED_LINES, _CHECKED_TOKENS])
         texts = ["".join(line).replace(MARKER, " ") for line in lines]
         ids, counts = self.encode(texts)
@@ -134,10 +138,12 @@ def _tables_of(tokenizer: Tokenizer) -> _Tables | None:
         return None
 
     normal_scores = [piece.score for piece in model.pieces if piece.type == kinds.NORMAL]
+    if not normal_scores:
+        return None
     # SentencePiece begins with the smallest positive number, so that a negative score is never the largest.
     largest_score = np.float32(max([np.finfo(np.float32).tiny, *normal_scores]))
     scores = np.zeros(len(model.pieces))
-    found = []  # the tokens that are found in texts, as bytes, and their ids
+    tokens_in_texts = []  # as bytes, with their ids
     for id, piece in enumerate(model.pieces):
         if " " in piece.piece or "\0" in piece.piece:
             return None
@@ -145,16 +151,20 @@ def _tables_of(tokenizer: Tokenizer) -> _Tables | None:
         if piece.type == kinds.USER_DEFINED:
             if MARKER in piece.piece:
                 return None
-            scores[id] = np.float32(len(text)) * largest_score - _USER_DEFINED_PENALTY
+            # A product of float32 numbers, and a difference of float64 numbers, as there.
+            scores[id] = float(np.float32(len(text)) * largest_score) - _USER_DEFINED_PENALTY
         else:
             scores[id] = piece.score
         if piece.type in (kinds.NORMAL, kinds.USER_DEFINED):
-            found.append((text, id))
+            tokens_in_texts.append((text, id))
 
+    trie = _trie_of(tokens_in_texts)
+    if not trie.size:
+        return None
     replacements = tokenizer.replacements()
     has_one_unknown_token = not trainer.byte_fallback and not tokenizer.unknown_may_end_in_comma
     return _Tables(
-        trie=_trie_of(found),
+        trie=trie,
         scores=scores,
         unknown_score=np.float32(min(normal_scores)) - _UNKNOWN_PENALTY,
         unknown_id=tokenizer.unk_id if has_one_unknown_token else -1,
@@ -191,11 +201,12 @@ _BASE = np.uint64(0xFFFFFF)
 _BYTES = 256
 # At the end of the array, for children; more would save little memory and take longer.
 _TRIED_UNITS = 64
+_MOST_UNITS = 1 << 24  # which the bits of `_BASE` can tell apart
 
 
 @numba.njit(cache=True)
 def _fill_trie(data, ends, ids):
-    """The trie of sorted tokens whose bytes in `data` end at `ends`."""
+    """The trie of sorted tokens whose bytes in `data` end at `ends`; no unit if it is too large."""
     units = np.zeros(4 * data.size + 4 * _BYTES, np.uint64)
     is_free = np.ones(units.size, np.bool_)
     # Each node has another base, so the byte tells whose child a unit is.
@@ -245,6 +256,14 @@ def _fill_trie(data, ends, ids):
             pending[num_pending, 2] = depth + 1
             pending[num_pending, 3] = child_unit
             num_pending += 1
+
+        # The next node needs at most `_BYTES` places from `size` on, which are free; no base is there.
+        if size + _BYTES > _MOST_UNITS:
+            return units[:0].copy()
+        if size + _BYTES > units.size:
+            units = np.concatenate((units, np.zeros(units.size, np.uint64)))
+            is_free = np.concatenate((is_free, np.ones(is_free.size, np.bool_)))
+            is_base = np.concatenate((is_base, np.zeros(is_base.size, np.bool_)))
     return units[: size + _BYTES].copy()
 
 

@@ -69,6 +69,7 @@ def create_pretraining_data(settings: PretrainingDataSettings) -> tuple[dict[str
         path = os.path.join(settings.output_dir, METADATA_FILE)
         files.write_bytes(path, files.json_bytes(metadata))
         files.remove(settings.work_folder)
+        blocks.forget_blocks()
     return metadata, False
 
 

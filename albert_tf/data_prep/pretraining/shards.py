@@ -80,13 +80,15 @@ def _pairs_of_shard(
     all_seeds = []
     first_id = 0
     for block, units in itertools.groupby(plan.units_of(shard), key=lambda unit: unit[0]):
-        ids, pairs_of_passes = blocks.stored_pairs(job, block)
+        ids, pairs_of_passes = blocks.stored_pairs(job, block, plan.num_blocks)
         for _, number, slice_index in units:
             pairs = pairs_of_passes[number]
             # Shuffled, because the same documents of each pass could otherwise end up in the same shard.
             seed = examples.combine_seeds(plan.seed, number, block, 1)
             order = examples.shuffled(len(pairs), seed)
-            rows = order[slice_index :: plan.num_slices].copy()  # `seeds_of` is compiled for these
+            rows = order[
+                slice_index :: plan.num_slices
+            ].copy()  # `seeds_of` is compiled for contiguous arrays
             chosen = pairs[rows].astype(np.int64)
             chosen[:, : examples.LABEL] += first_id
             all_pairs.append(chosen)

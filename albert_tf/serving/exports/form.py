@@ -152,11 +152,29 @@ def write_files(order: Order, contents: Mapping[str, bytes], **how: Any) -> None
     folder = os.path.dirname(order.path)
     beside = files_beside(order, quantization=order.quantization, **how)
     beside |= _settings_that_replace(folder, order)
+    if TOKENIZER_SETTINGS in beside and files.exists(f"{folder}/{CONFIG}"):
+        _check_added_tokens(folder, order)
+        del beside[TOKENIZER_SETTINGS]
     with files.errors_named(order.path, "written"):
         files.write_files(folder, {**contents, **beside})
     sizes = ", ".join(f"{name} {len(content):,} bytes" for name, content in contents.items())
     length = order.task["max_seq_length"]
     print(f"{order.path}: {order.weights.model_class}, {sizes}, length {length}")
+
+
+def _check_added_tokens(folder: str, order: Order) -> None:
+    """Checks that a model of transformers in the folder of an export has the same added tokens, as its file stays."""
+    tokenizer = order.tokenizer
+    assert tokenizer
+    plain = type(tokenizer)(
+        tokenizer.content,
+        do_lower_case=tokenizer.do_lower_case,
+        keep_accents=tokenizer.keep_accents,
+        rules=tokenizer.rules,
+    )
+    if plain.added_in_folder(folder) != tokenizer.added_tokens:
+        path = f"{folder}/{TOKENIZER_SETTINGS}"
+        raise UserError(f"{path}: lists other added tokens than the model; choose another folder")
 
 
 def _settings_that_replace(folder: str, order: Order) -> dict[str, bytes]:

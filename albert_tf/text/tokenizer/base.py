@@ -257,16 +257,19 @@ class Tokenizer(abc.ABC):
             "source": path,
         }
         tokenizer = cls.from_bytes(read_bytes(path), **options)
-
         folder = os.path.dirname(path)
-        listed = in_folder(folder, tokenizer.vocabulary())
-        if listed:
-            listed = tokenizer.not_found_already(listed)
-        tokens = by_id([*tokenizer.added_tokens, *listed])
+        tokens = tokenizer.added_in_folder(folder)
         if tokens == tokenizer.added_tokens:
             return tokenizer
         options["source"] = folder
         return type(tokenizer)(tokenizer.content, added_tokens=tokens, **options)
+
+    def added_in_folder(self, folder: str) -> tuple[AddedToken, ...]:
+        """The added tokens of this vocabulary in a folder: its own ones, and those that files in the folder list."""
+        listed = in_folder(folder, self.vocabulary())
+        if listed:
+            listed = self.not_found_already(listed)
+        return by_id([*self.added_tokens, *listed])
 
     def __call__(
         self,

@@ -40,7 +40,7 @@ class WordPieceTokenizer(Tokenizer):
         tokens_of_file = wordpiece.read_tokens(self.content, source)
         self._tokens = texts_of_all(tokens_of_file, self.added_tokens, source)
         self._ids = {token: id for id, token in enumerate(self._tokens)}
-        self._words = wordpiece.WordTokens(self._tokens)
+        self._words = wordpiece.WordTokens(tokens_of_file)
         self.vocab_size = len(self._tokens)
         self.unk_id = self._ids[wordpiece.UNKNOWN]
         self._find_special_ids("[PAD]", source)

@@ -12,7 +12,7 @@ from albert_tf.core.errors import UserError
 from albert_tf.data import pretraining_examples as examples
 from albert_tf.data import reading
 from albert_tf.data.packing import pack
-from albert_tf.data.record_formats import FORMATS
+from albert_tf.data.record_formats import FORMATS, packed
 from albert_tf.data.record_formats.packed import (
     MAX_EXAMPLES_PER_ROW,
     SENTENCE_WEIGHTS,
@@ -218,6 +218,16 @@ def test_packed_records_contain_the_examples_of_full_ones(make, changes):
     assert packed.num_examples == full.num_examples > packed.num_records
     found = examples_in(real_rows(evaluation_batches(packed)))
     assert sorted(found) == sorted(single_examples(real_rows(evaluation_batches(full))))
+
+
+def test_a_row_with_more_values_than_its_width_is_an_error():
+    values = np.arange(12).reshape(3, 4)
+    counts = np.array([4, 4, 2])
+    rows, counts_of_rows = packed._joined_values(values, counts, np.array([2, 1]), 8)
+    assert rows.tolist() == [[0, 1, 2, 3, 4, 5, 6, 7], [8, 9, 0, 0, 0, 0, 0, 0]]
+    assert counts_of_rows.tolist() == [8, 2]
+    with pytest.raises(ValueError, match="a row has 8 values, expected at most 7"):
+        packed._joined_values(values, counts, np.array([2, 1]), 7)
 
 
 def test_packed_records_take_a_third_of_the_bytes_or_less():

@@ -228,3 +228,31 @@ def test_the_released_vocabulary_has_equal_ids(released_model_file, real_data):
     compiled = CompiledTokenizer(tokenizer)
     assert compiled.is_compiled
     assert_same_ids(compiled, tokenizer, read_real_lines(real_data) + LINES + BLANKS)
+
+
+def test_a_vocabulary_whose_trie_is_wide_has_equal_ids():
+    # After a character of three bytes, a digit and another such character are far apart.
+    firsts = [chr(0x4E00 + number) for number in range(1500)]
+    tokens = [token for first in firsts for token in (first, f"{first}1", f"{first}\u5e74")]
+    pieces = {"▁": -2.0, "1": -9.0, **{token: -3.0 - len(token) for token in tokens}}
+    tokenizer = made_by_hand(pieces)
+    compiled = CompiledTokenizer(tokenizer)
+    assert compiled.is_compiled
+    texts = [f"{first}1{first} {first}\u5e74" for first in firsts]
+    assert_same_ids(compiled, tokenizer, texts)
+
+
+def test_a_trie_that_is_too_large_leaves_all_lines_to_the_tokenizer(monkeypatch):
+    monkeypatch.setattr(compiled_tokenizer, "_trie_of", lambda tokens: np.zeros(0, np.uint64))
+    tokenizer = made_by_hand(LETTERS)
+    compiled = CompiledTokenizer(tokenizer)
+    assert not compiled.is_compiled
+    assert_same_ids(compiled, tokenizer, ["ab c", ""])
+
+
+def test_scores_of_symbols_are_subtracted_in_double_precision():
+    tokenizer = made_by_hand({"a": 3.3, "ab": 0.0}, kinds={"ab": USER_DEFINED})
+    tables = compiled_tokenizer._tables_of(tokenizer)
+    product = np.float32(2) * np.float32(3.3)  # of its length and the largest score
+    assert tables.scores[tokenizer.token_to_id("ab")] == float(product) - 0.1
+    assert float(product - np.float32(0.1)) != float(product) - 0.1
