@@ -134,6 +134,13 @@ def test_a_configuration_may_name_labels_and_another_class(tmp_path, warnings_of
     assert type(load_pretrained(folder)) is heads.AlbertForMultipleChoice
     assert not warnings_of
 
+    section = {"_albert_tf": {"model_class": "AlbertForPreTraining"}}
+    folder = _without_labels(model, tmp_path / "encoder", **section)
+    read = heads.AlbertForPreTraining.from_pretrained(folder)
+    expected = model.encoder(INPUTS)["pooled_output"]
+    np.testing.assert_array_equal(read.encoder(INPUTS)["pooled_output"], expected)
+    assert "without 2 variables of the checkpoint" in warnings_of.pop(0)
+
     folder = _without_labels(model, tmp_path / "wrong", id2label={"0": "bad", "1": "good"})
     assert "output_weights has shape [3, 20]" in error_of(load_pretrained, folder)
 
