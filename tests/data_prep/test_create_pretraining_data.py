@@ -268,7 +268,7 @@ def test_a_run_does_not_take_the_blocks_of_another_one_in_the_same_folder(make, 
 
 def test_an_interrupted_run_is_resumed(make, tmp_path, monkeypatch, capsys):
     expected = contents(make("whole", num_shards=4))
-    monkeypatch.setattr(shards, "BATCH_RECORDS", 8)
+    monkeypatch.setattr(shards, "BATCH_RECORDS", 64)
     with monkeypatch.context() as context, pytest.raises(KeyboardInterrupt):
         interrupt_after(context, 4)  # in the second of four shards
         make(num_shards=4)
