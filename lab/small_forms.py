@@ -24,6 +24,7 @@ import numpy as np
 from albert_tf.core import files, flags
 from albert_tf.core.settings import Settings, setting
 from lab import machine, real_weights
+from lab.made_texts import neighboring_words
 
 FORMS: Mapping[str, Mapping[str, str | int]] = {
     "float32": {"quantization": "none"},
@@ -124,13 +125,7 @@ def texts_for_times(data_dir: str) -> list[str]:
     """Texts of Wikipedia of 3 to 110 words."""
     path = sorted((pathlib.Path(data_dir) / "text" / "wikipedia").iterdir())[0]
     words = path.read_text(encoding="utf-8").split()
-    rng = np.random.default_rng(0)
-    texts = []
-    for _ in range(NUM_TIMED):
-        length = int(rng.integers(LENGTHS[0], LENGTHS[1] + 1))
-        start = int(rng.integers(len(words) - length))
-        texts.append(" ".join(words[start : start + length]))
-    return texts
+    return neighboring_words(words, NUM_TIMED, LENGTHS)
 
 
 def times(

@@ -16,10 +16,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from albert_tf.core import flags
-from albert_tf.core.settings import Settings, setting
+from albert_tf.core.settings import Settings, changed, setting
 from albert_tf.formats import layouts
 from albert_tf.serving.predictors import load_predictor
 from albert_tf.serving.tuning import REFERENCE, Tuning
+from albert_tf.tune import TuneSettings
 from lab import hidden_instructions, machine, report, tables
 
 PAGE = "docs/guides/speed.md"
@@ -31,10 +32,10 @@ class CheckSettings(Settings):
 
     model: str = setting("", "Any model that `tune` takes.", required=True, input_path=True)
     input_file: str = setting("", "Lines of text.", required=True, input_path=True)
-    seconds: float = setting(50.0, "Of a short run; the default is that of `tune`.", minimum=1.0)
+    seconds: float = setting(TuneSettings.seconds, "Of a short run.", minimum=1.0)
     repetitions: int = setting(3, "Short runs.", minimum=1)
     long_seconds: float = setting(240.0, "Of the long run.", minimum=1.0)
-    min_cosine: float = setting(0.998, "Least median cosine of a choice.", minimum=0.0, maximum=1.0)
+    min_cosine: float = changed(TuneSettings, "min_cosine", TuneSettings.min_cosine)
     output_file: str = setting("docs/results/data/tune_check.json", "JSON file of the results.")
 
 

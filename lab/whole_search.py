@@ -26,6 +26,7 @@ from albert_tf.core import files, flags
 from albert_tf.core.errors import UserError
 from albert_tf.core.settings import Settings, setting
 from lab import machine
+from lab.made_texts import neighboring_words
 
 NUM_QUERIES = 50
 # As the first example of its documentation does it, with its default size of a batch.
@@ -105,13 +106,8 @@ def made_lines(settings: WholeSearchSettings) -> list[str]:
     """Lines of neighboring words of the text."""
     text = pathlib.Path(settings.text_file).read_text(encoding="utf-8")
     words = [word for word in text.split() if not word.startswith(("<", "url="))]
-    rng = np.random.default_rng(0)
-    lines = []
-    for _ in range(settings.num_lines):
-        number = int(rng.integers(settings.least_words, settings.most_words + 1))
-        start = int(rng.integers(len(words) - number))
-        lines.append(" ".join(words[start : start + number]))
-    return lines
+    lengths = (settings.least_words, settings.most_words)
+    return neighboring_words(words, settings.num_lines, lengths)
 
 
 def commands(settings: WholeSearchSettings, folder: pathlib.Path) -> Mapping[str, Sequence[str]]:

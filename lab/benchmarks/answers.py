@@ -14,6 +14,7 @@ from albert_tf.serving.predictors import load_predictor
 from lab.benchmarks import measure
 from lab.benchmarks.inputs import corpus
 from lab.benchmarks.measure import BenchSettings, Measurement, Values
+from lab.made_texts import neighboring_words
 from lab.small_forms import batches_of
 
 MODEL = "models/albert-minilm-l6"
@@ -30,8 +31,9 @@ def answers(settings: BenchSettings, *, form: tuning.Form) -> Values:
     """
     if not graph_engines.is_installed(form.engine.name):
         raise UserError(f"needs the package {form.engine.name}")
-    texts = texts_of(corpus(settings))
-    others = texts_of(corpus(settings), seed=1)
+    words = pathlib.Path(corpus(settings)).read_text(encoding="utf-8").split()
+    texts = neighboring_words(words, NUM_TEXTS, LENGTHS)
+    others = neighboring_words(words, NUM_TEXTS, LENGTHS, seed=1)
     predictor = load_predictor(MODEL, engine=tuning.REFERENCE.engine.name)
     expected = predictor.embed(others)
     weights = layouts.read_weights(MODEL)
@@ -51,18 +53,6 @@ def answers(settings: BenchSettings, *, form: tuning.Form) -> Values:
         "texts_a_second": NUM_TEXTS / timing["median"],
         "median_cosine": float(np.median(cosines)),
     }
-
-
-def texts_of(path: str, seed: int = 0) -> list[str]:
-    """Neighboring words of a file, `NUM_TEXTS` times."""
-    words = pathlib.Path(path).read_text(encoding="utf-8").split()
-    rng = np.random.default_rng(seed)
-    texts = []
-    for _ in range(NUM_TEXTS):
-        number = int(rng.integers(LENGTHS[0], LENGTHS[1] + 1))
-        start = int(rng.integers(len(words) - number))
-        texts.append(" ".join(words[start : start + number]))
-    return texts
 
 
 MEASUREMENTS = tuple(

@@ -35,7 +35,9 @@ def test_scores_of_several_draws_are_shown_with_their_interval():
 
 
 def test_fine_tuning_is_compared_with_the_head_on_the_same_draw():
-    tf_idf, head, fine_tuning = few_labels.TF_IDF, few_labels.HEAD, few_labels.FINE_TUNING
+    tf_idf = few_labels.TF_IDF
+    head = few_labels.HEAD
+    fine_tuning = few_labels.FINE_TUNING
     # The means of the head are 50 above, but its first draws are 2, 1 and 4 below fine-tuning.
     scores = {
         "SST-2, 8": {tf_idf: [1.0, 2.0], head: [10.0, 110.0], fine_tuning: [12.0]},

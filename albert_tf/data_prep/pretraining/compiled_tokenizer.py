@@ -11,6 +11,7 @@ lines than the compiled loops, as another version might.
 Source: unigram_model.cc (`EncodeOptimized`) and normalizer.cc (`NormalizePrefix`) of SentencePiece 0.2.
 """
 
+import functools
 from typing import NamedTuple
 
 import numba
@@ -24,7 +25,7 @@ from albert_tf.text.word_starts import MARKER
 
 _UNKNOWN_PENALTY = np.float32(10)
 _USER_DEFINED_PENALTY = 0.1
-_LEFT = "\0"  # in place of a line that is left to the tokenizer
+_MISREAD = "\0"  # in place of a line that is left to the tokenizer
 # The tokenizer encodes only a part of a long run of unknown characters, which can change how scores are rounded.
 _LONGEST_WITH_UNKNOWN = 1000  # bytes
 # Made-up lines that the compiled loops and SentencePiece tokenize before any other.
@@ -40,9 +41,9 @@ class _Tables(NamedTuple):
     scores: np.ndarray  # float64 [V]
     unknown_score: np.float32  # of a character
     unknown_id: int  # -1 if lines with unknown characters are left to the tokenizer
-    # What the digit-comma rule puts in place of tokens, mostly the token itself: those in place of the first token, of
-    # the second, and so on; and where each begins, and the end.
-    new_ids: np.ndarray  # int32 [at least V]
+    # What the digit-comma rule puts in place of tokens, mostly the token itself: the ids in place of the first token,
+    # of the second, and so on; and where those of each begin, and the end.
+    new_ids: np.ndarray  # int32 [all of these ids]
     new_offsets: np.ndarray  # int64 [V + 1]
     # The trie of the texts that normalization replaces, uint32 [units] (darts-clone).
     rules: np.ndarray
@@ -54,13 +55,18 @@ class CompiledTokenizer:
 
     def __init__(self, tokenizer: Tokenizer):
         self._tokenizer = tokenizer
-        self._tables = _tables_of(tokenizer)
-        if self.is_compiled and not self._agrees():
-            logging.warning(
-                "SentencePiece %s tokenizes otherwise than the compiled loops, so it is used, and takes longer",
-                sentencepiece.__version__,
-            )
-            self._tables = None
+
+    @functools.cached_property
+    def _tables(self) -> _Tables | None:
+        """Made when they are first needed, in the process that needs them: a run that is complete needs none."""
+        tables = _tables_of(self._tokenizer)
+        if tables is None or self._agrees(tables):
+            return tables
+        logging.warning(
+            "SentencePiece %s tokenizes otherwise than the compiled loops, so it is used, and takes longer",
+            sentencepiece.__version__,
+        )
+        return None
 
     @property
     def is_compiled(self) -> bool:
@@ -72,25 +78,30 @@ class CompiledTokenizer:
         if self._tables is None:
             ids_of_texts = self._tokenizer.encode_batch(texts)
             return _joined(ids_of_texts), np.array([*map(len, ids_of_texts)], np.int64)
+        return self._encode(texts, self._tables)
 
+    def _encode(self, texts: list[str], tables: _Tables) -> tuple[np.ndarray, np.ndarray]:
         lines = [text if text.isascii() else self._cleaned(text) for text in texts]
         encoded = [line.encode() for line in lines]
         ends = np.cumsum([*map(len, encoded)], dtype=np.int64)
         data = np.frombuffer(b"".join(encoded), np.uint8)
-        ids, counts = _encode_lines(data, ends, self._tables)
+        compiled_ids, counts = _encode_lines(data, ends, tables)
 
-        left = np.flatnonzero(counts < 0)
-        if left.size:
-            ids_of_left = self._tokenizer.encode_batch([texts[index] for index in left])
-            counts[left] = [*map(len, ids_of_left)]
-            is_of_left = np.repeat(np.isin(np.arange(counts.size), left), counts)
-            compiled_ids = ids
-            ids = np.empty(is_of_left.size, np.int32)
-            ids[~is_of_left] = compiled_ids
-            ids[is_of_left] = _joined(ids_of_left)
+        of_tokenizer = np.flatnonzero(counts < 0)
+        if not of_tokenizer.size:
+            return compiled_ids, counts
+
+        # Counts [2, -1, 1], of which the second text is left to the tokenizer and has 3 tokens -> [2, 3, 1]; of the
+        # 6 ids, the first 2 and the last are compiled.
+        ids_of_tokenizer = self._tokenizer.encode_batch([texts[index] for index in of_tokenizer])
+        counts[of_tokenizer] = [*map(len, ids_of_tokenizer)]
+        is_of_tokenizer = np.repeat(np.isin(np.arange(counts.size), of_tokenizer), counts)
+        ids = np.empty(is_of_tokenizer.size, np.int32)
+        ids[~is_of_tokenizer] = compiled_ids
+        ids[is_of_tokenizer] = _joined(ids_of_tokenizer)
         return ids, counts
 
-    def _agrees(self) -> bool:
+    def _agrees(self, tables: _Tables) -> bool:
         """Whether lines of random tokens, with some unknown ones, have the ids of the tokenizer."""
         rng = np.random.default_rng(0)
         vocabulary = self._tokenizer.vocabulary()
@@ -99,18 +110,17 @@ class CompiledTokenizer:
         tokens = np.array([*vocabulary, *others], object)
         lines = rng.choice(tokens, [_CHECKED_LINES, _CHECKED_TOKENS])
         texts = ["".join(line).replace(MARKER, " ") for line in lines]
-        ids, counts = self.encode(texts)
+        ids, counts = self._encode(texts, tables)
         expected = self._tokenizer.encode_batch(texts)
-        return (
-            counts.tolist() == [*map(len, expected)] and ids.tolist() == _joined(expected).tolist()
-        )
+        has_same_counts = counts.tolist() == [*map(len, expected)]
+        return has_same_counts and ids.tolist() == _joined(expected).tolist()
 
     def _cleaned(self, text: str) -> str:
-        """A text that is not ASCII after cleaning, or `_LEFT` if the compiled loops would misread it."""
+        """A text that is not ASCII after cleaning, or `_MISREAD` if the compiled loops would misread it."""
         cleaned = self._tokenizer.clean(text)
         # Cleaning makes a blank of some characters, such as "´"; and the loops know the marker as a blank.
         has_extra_blank = "  " in cleaned or cleaned.startswith(" ") or cleaned.endswith(" ")
-        return _LEFT if has_extra_blank or MARKER in cleaned else cleaned
+        return _MISREAD if has_extra_blank or MARKER in cleaned else cleaned
 
 
 def _joined(ids_of_texts: list[np.ndarray]) -> np.ndarray:
@@ -187,6 +197,9 @@ def _trie_of(tokens: list[tuple[bytes, int]]) -> np.ndarray:
     A unit is a node of the trie, the first one its root. It has the id of the token that ends there plus 1, or 0 (32
     bits); where its children begin (24 bits); and the byte that leads to it (8 bits). The child for a byte is as many
     units after the beginning, if it has this byte. So a step takes a single access to memory.
+
+    Of the tokens "a" and "ab", "a" is the child of the root for 97, and has an id and a beginning; "ab" is the child of
+    this unit for 98, and has an id and no children.
     """
     tokens = sorted(tokens)
     data = np.frombuffer(b"".join(token for token, _ in tokens), np.uint8)
@@ -194,14 +207,14 @@ def _trie_of(tokens: list[tuple[bytes, int]]) -> np.ndarray:
     return _fill_trie(data, ends, np.array([id for _, id in tokens], np.int32))
 
 
-_8 = np.uint64(8)
-_32 = np.uint64(32)
-_LABEL = np.uint64(0xFF)
-_BASE = np.uint64(0xFFFFFF)
+_BITS_OF_LABEL = np.uint64(8)
+_BITS_BEFORE_ID = np.uint64(32)
+_LABEL_MASK = np.uint64(0xFF)
+_BASE_MASK = np.uint64(0xFFFFFF)
 _BYTES = 256
 # At the end of the array, for children; more would save little memory and take longer.
 _TRIED_UNITS = 64
-_MOST_UNITS = 1 << 24  # which the bits of `_BASE` can tell apart
+_MOST_UNITS = 1 << 24  # which `_BASE_MASK` can tell apart
 
 
 @numba.njit(cache=True)
@@ -225,7 +238,7 @@ def _fill_trie(data, ends, ids):
         token, last_token, depth, unit = pending[num_pending]
         start = ends[token - 1] if token else 0
         if ends[token] - start == depth:
-            units[unit] |= np.uint64(ids[token] + 1) << _32
+            units[unit] |= np.uint64(ids[token] + 1) << _BITS_BEFORE_ID
             token += 1
 
         num_children = 0
@@ -245,7 +258,7 @@ def _fill_trie(data, ends, ids):
         while is_base[base] or not is_free[base + labels[:num_children]].all():
             base += 1
         is_base[base] = True
-        units[unit] |= np.uint64(base) << _8
+        units[unit] |= np.uint64(base) << _BITS_OF_LABEL
         for child in range(num_children):
             child_unit = base + labels[child]
             units[child_unit] = labels[child]
@@ -320,9 +333,8 @@ def _normalize(line, tables, text):
             text[size] = 32
             size += 1
             is_after_blank = False
-        if tables.lower_case and 65 <= byte <= 90:  # A to Z
-            byte += 32
-        text[size] = byte
+        is_capital = 65 <= byte <= 90  # A to Z
+        text[size] = byte + 32 if tables.lower_case and is_capital else byte
         size += 1
 
     for place in range(size):
@@ -373,10 +385,10 @@ def _find_best(text, tables, best_scores, best_starts, best_ids):
         unit = tables.trie[0]
         for end in range(start + 1, text.size + 1):
             label = np.uint64(text[end - 1])
-            unit = tables.trie[(unit >> _8 & _BASE) + label]
-            if unit & _LABEL != label:
+            unit = tables.trie[(unit >> _BITS_OF_LABEL & _BASE_MASK) + label]
+            if unit & _LABEL_MASK != label:
                 break
-            id = np.int64(unit >> _32) - 1
+            id = np.int64(unit >> _BITS_BEFORE_ID) - 1
             if id < 0:
                 continue
             score = tables.scores[id] + np.float64(score_before)

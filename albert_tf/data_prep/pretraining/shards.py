@@ -86,9 +86,8 @@ def _pairs_of_shard(
             # Shuffled, because the same documents of each pass could otherwise end up in the same shard.
             seed = examples.combine_seeds(plan.seed, number, block, 1)
             order = examples.shuffled(len(pairs), seed)
-            rows = order[
-                slice_index :: plan.num_slices
-            ].copy()  # `seeds_of` is compiled for contiguous arrays
+            # A copy, because `seeds_of` is compiled for contiguous arrays.
+            rows = order[slice_index :: plan.num_slices].copy()
             chosen = pairs[rows].astype(np.int64)
             chosen[:, : examples.LABEL] += first_id
             all_pairs.append(chosen)

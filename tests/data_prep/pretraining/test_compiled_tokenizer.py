@@ -110,6 +110,7 @@ def test_plain_lines_are_not_left_to_the_tokenizer(monkeypatch):
     texts = ["A b", " ab \t c", "", "b\u00e1", "x yz", "中 ab 文字"]
     expected = tokenizer.encode_batch(texts)
     compiled = CompiledTokenizer(tokenizer)
+    assert compiled.is_compiled
 
     monkeypatch.setattr(tokenizer, "encode_batch", lambda texts: pytest.fail(f"left: {texts}"))
     ids, _ = compiled.encode(texts)
