@@ -79,12 +79,12 @@ def expand_paths(patterns: str, *, not_among: Sequence[str] = ()) -> list[str]:
     paths: list[str] = []
     for pattern in files.listed(patterns):
         with files.errors_named(f"--input_file={pattern}", "listed"):
-            found: list[str] = []
+            paths_of_pattern: list[str] = []
             for match in files.texts_matching(pattern):
-                found += _files_below(match) if files.is_folder(match) else [match]
-        if not found:
+                paths_of_pattern += _files_below(match) if files.is_folder(match) else [match]
+        if not paths_of_pattern:
             raise UserError(f"--input_file={pattern}: no such file or folder")
-        paths += found
+        paths += paths_of_pattern
     written = {files.real_path(path) for path in not_among if path}
     for path in paths:
         if files.real_path(path) in written:

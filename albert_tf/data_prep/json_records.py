@@ -71,9 +71,9 @@ class _ArrayText:
 
     def skip(self, expected: str) -> None:
         """Reads one character."""
-        found = self.next_character()
-        if found != expected:
-            shown = repr(found) if found else "the end of the file"
+        character = self.next_character()
+        if character != expected:
+            shown = repr(character) if character else "the end of the file"
             raise UserError(
                 f"{self._place}: not JSON (expected {expected!r} after it, got {shown})"
             )

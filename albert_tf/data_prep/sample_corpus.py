@@ -60,8 +60,8 @@ class SampleSettings(corpus.CorpusSettings):
 def main(settings: SampleSettings) -> str:
     """Collects the documentation, writes it as a corpus and a task, and returns the path of the corpus."""
     installed = map(sysconfig.get_path, ("stdlib", "purelib", "platlib"))
-    given = files.listed(settings.input_file) if settings.input_file else []
-    roots = given or map(os.path.realpath, installed)
+    folders = files.listed(settings.input_file) if settings.input_file else []
+    roots = folders or map(os.path.realpath, installed)
     modules = sorted(itertools.chain.from_iterable(map(find_modules, dict.fromkeys(roots))))
     if not modules:
         raise UserError(f"--input_file={settings.input_file}: no Python file there")
@@ -91,8 +91,10 @@ def main(settings: SampleSettings) -> str:
 
 def find_modules(root: str) -> list[tuple[str, str]]:
     """The names below a folder, and the paths, of Python files."""
-    found = [(path.relative_to(root).as_posix(), path) for path in pathlib.Path(root).rglob("*.py")]
-    kept = [pair for pair in found if not any(map(_SKIPPED.fullmatch, pair[0].split("/")))]
+    modules = [
+        (path.relative_to(root).as_posix(), path) for path in pathlib.Path(root).rglob("*.py")
+    ]
+    kept = [pair for pair in modules if not any(map(_SKIPPED.fullmatch, pair[0].split("/")))]
     return [(name, str(path)) for name, path in kept if path.is_file()]
 
 

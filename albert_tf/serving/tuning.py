@@ -126,21 +126,22 @@ class Tuning:
         until = self._ends - _SHARE_FOR_BATCHES * self._seconds
         while time.perf_counter() < until:
             exact = self.exact(min_cosine)
-            fastest = min(one.median_seconds for one in exact)
-            for one in exact:
-                if one.median_seconds * _HOPELESS <= fastest and time.perf_counter() < until:
-                    one.seconds.append(_seconds_of(one.model, batches))
+            fastest = min(measured.median_seconds for measured in exact)
+            for measured in exact:
+                is_hopeless = measured.median_seconds * _HOPELESS > fastest
+                if not is_hopeless and time.perf_counter() < until:
+                    measured.seconds.append(_seconds_of(measured.model, batches))
 
     def best(self, min_cosine: float) -> Measured:
         """The fastest form whose median cosine is at least a number; float32 always is."""
-        return min(self.exact(min_cosine), key=lambda one: one.median_seconds)
+        return min(self.exact(min_cosine), key=lambda measured: measured.median_seconds)
 
     def exact(self, min_cosine: float) -> list[Measured]:
         """The forms whose median cosine is at least a number, and that in float32."""
         return [
-            one
-            for one in self.measured
-            if one.form is REFERENCE or np.median(one.cosines) >= min_cosine
+            measured
+            for measured in self.measured
+            if measured.form is REFERENCE or np.median(measured.cosines) >= min_cosine
         ]
 
     def tokens_of_batch(self, measured: Measured) -> int:
@@ -262,14 +263,14 @@ def _seconds_of(
 
 def _every_second(batches: Sequence[Arrays]) -> list[Arrays]:
     """The first, third, fifth ... text of all batches; batches of none are left out."""
-    found = []
+    halves = []
     first = 0  # the place in the next batch
     for batch in batches:
         number = len(batch["input_ids"])
         if first < number:
-            found.append({name: array[first::2] for name, array in batch.items()})
+            halves.append({name: array[first::2] for name, array in batch.items()})
         first = (first + number) % 2
-    return found
+    return halves
 
 
 def _of_others(rows: np.ndarray) -> np.ndarray:
@@ -306,16 +307,16 @@ def describe(tuning: Tuning, best: Measured) -> list[list[str]]:
     has_answers = best.same_answers is not None
     title = ["", "texts/s", "MB", "cosine", "least"] + ["same answers"] * has_answers
     table = [title]
-    for one in sorted(tuning.measured, key=lambda one: one.median_seconds):
-        mark = "* " if one is best else "  "
+    for measured in sorted(tuning.measured, key=lambda measured: measured.median_seconds):
+        mark = "* " if measured is best else "  "
         row = [
-            mark + one.form.title(),
-            f"{tuning.num_texts / one.median_seconds:,.1f}",
-            f"{one.megabytes:.1f}",
-            f"{np.median(one.cosines):.4f}",
-            f"{one.cosines.min():.4f}",
+            mark + measured.form.title(),
+            f"{tuning.num_texts / measured.median_seconds:,.1f}",
+            f"{measured.megabytes:.1f}",
+            f"{np.median(measured.cosines):.4f}",
+            f"{measured.cosines.min():.4f}",
         ]
         if has_answers:
-            row.append(f"{one.same_answers:.1%}")
+            row.append(f"{measured.same_answers:.1%}")
         table.append(row)
     return table

@@ -194,8 +194,8 @@ class SentencePieceTokenizer(Tokenizer):
     @functools.cached_property
     def _unknown_run(self) -> re.Pattern:
         """A run of characters that are in no token; SentencePiece may still know other forms of them."""
-        known = re.escape("".join(self._known_characters))
-        return re.compile(f"[^{known}]+")
+        characters = re.escape("".join(self._known_characters))
+        return re.compile(f"[^{characters}]+")
 
     def _is_unknown(self, character: str) -> bool:
         """Whether a character is in no token, also after the normalization that SentencePiece does."""
