@@ -24,6 +24,7 @@ from albert_tf.serving.settings import LimitSettings
 _FORM = "application/x-www-form-urlencoded"
 # Browsers send at least one of them with every request of a page to another origin.
 _FROM_A_PAGE = ("origin", "referer", "sec-fetch-site")
+_SECONDS_UNTIL_RETRY = 1  # a usual answer takes less
 
 
 class ApiError(HTTPException):
@@ -36,14 +37,20 @@ class ApiError(HTTPException):
 
 
 def error_response(path: str, status: int, message: str, error: Any = None) -> JSONResponse:
-    """An error as JSON: `{"error": message}`, and on routes of OpenAI's API an object in the place of the message."""
+    """An error as JSON: `{"error": message}`, and on routes of OpenAI's API an object in the place of the message.
+
+    With status 503, `Retry-After` says when the client may try again; headers of the error, such as `Allow`, are kept.
+    """
     content: Any = message
     if _is_of_openai(path):
         kind = "invalid_request_error" if status < 500 else "server_error"
         param = getattr(error, "param", None)
         code = getattr(error, "code", None)
         content = {"message": message, "type": kind, "param": param, "code": code}
-    return JSONResponse({"error": content}, status)
+    headers = dict(getattr(error, "headers", None) or {})
+    if status == 503:
+        headers["Retry-After"] = str(_SECONDS_UNTIL_RETRY)
+    return JSONResponse({"error": content}, status, headers)
 
 
 def _is_of_openai(path: str) -> bool:

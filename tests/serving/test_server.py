@@ -465,6 +465,7 @@ def test_a_half_sent_request_does_not_hold_up_the_end():
     assert time.monotonic() - started < 15
     answer = received(waiting)
     assert answer.startswith("HTTP/1.1 503") and '{"error":"the server ends' in answer
+    assert "\r\nretry-after: 1\r\n" in answer
 
 
 def test_a_limit_of_one_connection_serves_one():
@@ -472,8 +473,9 @@ def test_a_limit_of_one_connection_serves_one():
         first = sent(url, "a")
         assert first.recv(10_000).startswith(b"HTTP/1.1 200")
         for path, error in (("/metrics", str), ("/v1/embeddings", dict)):
-            status, answer = ask(url + path)
-            assert status == 503 and isinstance(answer["error"], error)
+            status, answer, headers = request(url + path)
+            assert status == 503 and isinstance(json.loads(answer)["error"], error)
+            assert headers["retry-after"] == "1"
         first.close()
         time.sleep(0.1)
         assert ask(url + "/v2/health/live")[0] == 200
@@ -552,6 +554,7 @@ def test_pages_of_other_origins_are_answered_only_where_that_is_asked_for():
     with serving(Echo()) as url:
         status, body, headers = request(f"{url}/v1/embeddings", method="OPTIONS", **asks)
         assert status == 405 and "error" in json.loads(body)
+        assert headers["allow"] == "POST"
         assert "access-control-allow-origin" not in headers
     with serving(Echo(), cors_origin=f"https://a.example, {PAGE['Origin']}") as url:
         status, _, headers = request(f"{url}/v1/embeddings", method="OPTIONS", **asks)
@@ -624,9 +627,13 @@ def test_an_error_reaches_only_the_request_that_causes_it():
 
 def test_a_full_queue_and_a_late_answer_are_rejected():
     limits = {"max_waiting": 1, "answer_seconds": 0.5}
-    with running(Echo(1.0), **limits) as send, concurrent.futures.ThreadPoolExecutor(9) as pool:
-        found = list(pool.map(lambda n: predictions(send, str(n))[0], range(9)))
-        assert set(found) == {503}
+    with serving(Echo(1.0), **limits) as url, concurrent.futures.ThreadPoolExecutor(9) as pool:
+        contents = [{"instances": [str(number)]} for number in range(9)]
+        answers = pool.map(
+            lambda content: request(f"{url}/v1/models/tiny:predict", content), contents
+        )
+        found = {(status, headers.get("retry-after")) for status, _, headers in answers}
+        assert found == {(503, "1")}
         time.sleep(1.5)
     with running(Echo(0.1), **limits) as send:  # what was too late does not stay
         assert predictions(send, "a")[0] == 200
