@@ -96,6 +96,14 @@ def test_a_search_in_a_list_finds_what_a_file_has(tiny_pretrained, tmp_path):
     assert {"body", "price"} <= in_table[0]["results"][0].keys()
 
 
+def test_results_of_a_search_have_the_numbers_of_their_texts_beside_empty_ones(tiny_pretrained):
+    corpus = ["", TEXTS[0], " ", TEXTS[1]]
+    for query in TEXTS[:2]:
+        [answer] = albert_tf.search(tiny_pretrained, [query], corpus=corpus, top_k=4)
+        assert [corpus[entry["index"]] for entry in answer["results"]][0] == query
+        assert {entry["index"] for entry in answer["results"]} == {1, 3}
+
+
 def test_every_function_names_and_explains_its_arguments():
     for name in functions.MODULES:
         if name == "fold":  # has a function of its own
@@ -158,6 +166,21 @@ def test_calls_in_threads_do_not_take_each_others_data(tiny_pretrained):
         ),
         ("export", {"model": "MODEL", "format": "onx"}, "format must be one of"),
         ("convert", {"model": "MODEL"}, "output_dir is required"),
+        (
+            "search",
+            {"model": "MODEL", "queries": ["a"], "corpus": ["a", "b \ud83d"]},
+            r"corpus: item 2 has '\ud83d', half a surrogate pair, which is no character: 'b \ud83d'",
+        ),
+        (
+            "predict",
+            {"model": "MODEL", "input_file": {"text": ["a", "b \ude00"]}},
+            r"input_file: item 2 has '\ude00', half a surrogate pair",
+        ),
+        (
+            "split_sentences",
+            {"input_file": ["a \ud83d"], "output_file": "x"},
+            r"input_file: item 1 has '\ud83d', half a surrogate pair",
+        ),
         ("pretrain", {"output_dir": "x"}, "input_file is required"),
         ("split_sentences", {"input_file": "x", "output_file": "y"}, "input_file=x: no such file"),
         (

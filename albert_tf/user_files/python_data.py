@@ -41,7 +41,8 @@ def table_content(value: Any, name: str) -> Content:
     """Data that `is_table` as JSON lines."""
     frame = frame_of(value, name)
     rows = [json.dumps(row, ensure_ascii=False) + "\n" for row in plain_rows(frame)]
-    return Content(".jsonl", "".join(rows).encode("utf-8", "surrogatepass"))
+    _check_characters(rows, name)
+    return Content(".jsonl", "".join(rows).encode())
 
 
 def columns_content(columns: Mapping[str, Sequence], name: str) -> Content:
@@ -79,23 +80,46 @@ def frame_of(value: Any, name: str) -> "pandas.DataFrame":
 
 
 def text_content(value: Any, name: str) -> Content:
-    """Texts as lines."""
-    return Content(".txt", "".join(f"{line}\n" for line in lines_of(value, name)).encode())
+    """Texts as lines; an empty text is an empty line, so that the number of a line is that of its text."""
+    lines = _lines_of_all(value, name)
+    _check_characters(lines, name)
+    return Content(".txt", "".join(f"{line}\n" for line in lines).encode())
 
 
 def lines_of(value: Any, name: str) -> list[str]:
     """The texts that are not empty; white space in a text, such as line breaks, becomes blanks."""
+    return [line for line in _lines_of_all(value, name) if line]
+
+
+def _lines_of_all(value: Any, name: str) -> list[str]:
+    """The same with the empty texts; at least one text is not empty."""
     lines = [" ".join(text.split()) for text in texts_of(value, name)]
-    lines = [line for line in lines if line]
-    if not lines:
+    if not any(lines):
         raise UserError(f"{name}: expected at least one text that is not empty")
     return lines
 
 
+def _check_characters(parts: Sequence[str], name: str) -> None:
+    """Checks the parts of a file, one for each item of the caller's data.
+
+    A UserError for half a surrogate pair, as programs leave it that cut texts: it is no character, and not in UTF-8.
+    """
+    for number, part in enumerate(parts, start=1):
+        try:
+            part.encode()
+        except UnicodeEncodeError as error:
+            half = ascii(part[error.start])
+            shown = ascii(part[max(0, error.start - 40) : error.end + 40])
+            reason = f"has {half}, half a surrogate pair, which is no character"
+            raise UserError(f"{name}: item {number} {reason}: {shown}") from None
+
+
 def document_content(value: Any, name: str) -> Content:
     """Texts as documents with blank lines between them; blank lines in a text are left out."""
+    texts = texts_of(value, name)
+    _check_characters(texts, name)
     documents = []
-    for text in texts_of(value, name):
+    for text in texts:
         lines = [line for line in text.splitlines() if line.strip()]
         documents.append("".join(f"{line}\n" for line in lines))
     documents = [document for document in documents if document]
