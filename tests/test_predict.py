@@ -630,6 +630,26 @@ def test_columns_without_names_and_large_numbers_are_written(ending, tmp_path):
     assert found["n"].iloc[1] is None or found["n"].iloc[1] == ""
 
 
+def test_columns_that_parquet_cannot_store_are_json_and_missing_values_stay_missing(tmp_path):
+    values = {
+        "larger than int64": [10**30, None, 7],
+        "several types": [True, None, "a"],
+        "no keys": [{}, None, {}],
+        "no keys inside": [[{"a": {}}], None, []],
+        "objects": [{"a": 1}, None, {"a": 2}],
+    }
+    frame = pandas.DataFrame({"text": ["x", "y", "z"], **values}, dtype=object)
+    path = tmp_path / "x.parquet"
+    path.write_bytes(answer_tables.answer_table(str(path), frame, [{"label": "l"}] * 3))
+    found = pandas.read_parquet(path)
+    assert found["label"].tolist() == ["l"] * 3
+    assert found.pop("objects").tolist() == values.pop("objects")
+    for name, column in values.items():
+        assert found[name].isna().tolist() == [False, True, False]
+        written = [json.loads(value) for value in found[name].dropna()]
+        assert written == [value for value in column if value is not None]
+
+
 def test_names_of_answers_never_replace_those_of_the_user():
     taken = ["label", "predicted_label"]
     assert answer_tables.free_columns(["label", "score"], taken) == {

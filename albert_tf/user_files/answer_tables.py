@@ -173,16 +173,36 @@ def _text(table: "pandas.DataFrame", is_tsv: bool) -> bytes:
 
 
 def _parquet(table: "pandas.DataFrame") -> bytes:
-    """The content of a .parquet file; a column of objects that Arrow cannot store becomes one of JSON."""
-    import pyarrow
-
+    """The content of a .parquet file; a column of objects that Parquet cannot store becomes one of JSON."""
     names_of_objects = [name for name in table if table[name].dtype.kind == "O"]
     for name in names_of_objects:
-        table[name] = table[name].where(table[name].notna(), None)  # NaN makes floats of numbers
-        try:
-            pyarrow.array(table[name], from_pandas=True)
-        except (pyarrow.ArrowException, TypeError):  # values of several types, as JSON may have
-            table[name] = table[name].map(lambda value: json.dumps(_plain(value)))
+        column = table[name].where(table[name].notna(), None)  # NaN makes floats of numbers
+        table[name] = column if _is_storable(column) else column.map(_json_or_none)
     output = io.BytesIO()
     table.to_parquet(output, index=False)
     return output.getvalue()
+
+
+def _json_or_none(value: Any) -> str | None:
+    return None if value is None else json.dumps(_plain(value))
+
+
+def _is_storable(column: "pandas.Series") -> bool:
+    """Whether Parquet can store a column of objects: not values of several types, as JSON may have, {}, or 10**30."""
+    import pyarrow
+
+    try:
+        kind = pyarrow.array(column, from_pandas=True).type
+    except (pyarrow.ArrowException, TypeError, OverflowError):
+        return False
+    return not _has_empty_object(kind)
+
+
+def _has_empty_object(kind: Any) -> bool:
+    """Whether a type of Arrow is that of objects without keys, or contains one."""
+    import pyarrow
+
+    if pyarrow.types.is_struct(kind):
+        fields = [kind.field(number).type for number in range(kind.num_fields)]
+        return not fields or any(map(_has_empty_object, fields))
+    return pyarrow.types.is_list(kind) and _has_empty_object(kind.value_type)
