@@ -86,9 +86,10 @@ class Weights:
 
     def has_vocabulary_of(self, tokenizer: Tokenizer) -> bool:
         """Whether the vocabulary that came with the model is a tokenizer's; true if none came with it."""
-        return (
-            not self.vocabulary or Tokenizer.from_file(self.vocabulary).sha256 == tokenizer.sha256
-        )
+        if not self.vocabulary:
+            return True
+        own_tokenizer = Tokenizer.from_file(self.vocabulary, rules=self.rules)
+        return own_tokenizer.sha256 == tokenizer.sha256
 
 
 class LoadReport(NamedTuple):

@@ -142,6 +142,18 @@ def test_the_vocabulary_may_be_in_tokenizer_json(folder):
     assert pretrained.read_weights(folder).do_lower_case is False
 
 
+def test_the_vocabulary_of_a_model_with_whole_chinese_words_is_known_as_its_own(folder):
+    normalizer = {**_TOKENIZER["normalizer"], "handle_chinese_chars": False}
+    tokenizer_json = folder / "tokenizer.json"
+    tokenizer_json.write_text(json.dumps({**_TOKENIZER, "normalizer": normalizer}))
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    weights = pretrained.read_weights(folder)
+    assert not weights.rules.separates_chinese
+    tokenizer = Tokenizer.from_file(tokenizer_json, rules=weights.rules.of_words())
+    assert weights.has_vocabulary_of(tokenizer)
+
+
 @pytest.mark.parametrize(
     ("name", "values"),
     [
