@@ -20,6 +20,7 @@ DENSE = "Dense"
 LAYER_NORM = "LayerNorm"
 NORMALIZE = "Normalize"
 DROPOUT = "Dropout"
+WITH_WEIGHTS = (DENSE, LAYER_NORM)
 _ORDER = re.compile(f"Transformer Pooling( ({DENSE}|{LAYER_NORM}|{NORMALIZE}|{DROPOUT}))*")
 # Where a module finds what it reads, and puts what it makes; any other name would be that of tokens or of a user.
 _ENDS = ("module_input_name", "module_output_name")

@@ -53,10 +53,30 @@ def fetched(name: str) -> str:
     options = {"revision": match["revision"], "ignore_patterns": _NOT_READ}
     try:
         folder = snapshot_download(match["model"], allow_patterns=_FILES, **options)
-        # Files of torch are needed only if there are no others.
-        names = (*WEIGHT_FILES, embedding_modules.MODULES)
-        if not any(os.path.exists(f"{folder}/{name}") for name in names):
+        # Files of torch are needed only where there are no others.
+        if not all(map(_has_weights, _folders_with_weights(folder))):
             folder = snapshot_download(match["model"], allow_patterns=[*_FILES, "*.bin"], **options)
+    except UserError:
+        raise
     except Exception as error:  # the classes differ between versions
         raise UserError(f"{name}: cannot be downloaded ({first_line(error)})") from None
     return folder
+
+
+def _folders_with_weights(folder: str) -> list[str]:
+    """The folders of a model that must have a file of weights: its own, or those of its modules."""
+    if not embedding_modules.recognizes(folder):
+        return [folder]
+    transformer, _ = embedding_modules.modules(folder)
+    of_modules = [
+        module.folder
+        for module in embedding_modules.layers(folder)
+        if module.kind in embedding_modules.WITH_WEIGHTS
+    ]
+    return [transformer, *of_modules]
+
+
+def _has_weights(folder: str) -> bool:
+    """Whether a folder, which may be missing, has a file of weights or the index of several."""
+    names = os.listdir(folder) if os.path.isdir(folder) else []
+    return any(name.startswith(WEIGHT_FILES) for name in names)

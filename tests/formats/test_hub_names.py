@@ -1,5 +1,6 @@
 """Models by name: what is asked of huggingface_hub, and its errors in one line."""
 
+import json
 import sys
 import types
 
@@ -34,6 +35,30 @@ def test_a_model_is_downloaded_without_what_is_not_read(monkeypatch, tmp_path):
     # A model without safetensors.
     hub_names.fetched("hf:old")
     assert [("*.bin" in rest["allow_patterns"]) for _, rest in calls[1:]] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("in_torch", "expected"), [((), 1), (("",), 2), (("2_Dense",), 2), (("", "2_Dense"), 2)]
+)
+def test_files_of_torch_are_downloaded_where_a_module_has_no_others(
+    in_torch, expected, monkeypatch, tmp_path
+):
+    modules = {"": "models.Transformer", "1_Pooling": "models.Pooling", "2_Dense": "models.Dense"}
+    entries = [{"path": path, "type": kind} for path, kind in modules.items()]
+    (tmp_path / "modules.json").write_text(json.dumps(entries))
+    for path in ("", "2_Dense"):
+        if path not in in_torch:
+            (tmp_path / path).mkdir(exist_ok=True)
+            (tmp_path / path / "model.safetensors").touch()
+    calls = []
+
+    def download(model, allow_patterns, **_):
+        calls.append("*.bin" in allow_patterns)
+        return str(tmp_path)
+
+    install(monkeypatch, download)
+    hub_names.fetched("hf:somebody/embedder")
+    assert calls == [False, True][:expected]
 
 
 def test_errors_of_the_library_are_one_line(monkeypatch):
