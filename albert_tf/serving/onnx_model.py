@@ -126,6 +126,12 @@ def is_export(path: str) -> bool:
 def read(path: str) -> Weights:
     """What the files of an export say about its model, without arrays; `path` is the folder, or a file in it."""
     folder = exported_files.folder_of(path)
+    name_of_file = "" if files.is_folder(path) else os.path.basename(path)
+    if name_of_file not in ("", MODEL, MASKED_LM):
+        advice = (
+            f"give it the name {MODEL}, in a folder with {EXPORT}, {TF1_CONFIG} and the vocabulary"
+        )
+        raise UserError(f"{path}: expected a file {MODEL}; {advice}")
     for name in (MODEL, EXPORT, TF1_CONFIG):
         file = os.path.join(folder, name)
         if not files.exists(file):

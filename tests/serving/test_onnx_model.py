@@ -12,7 +12,7 @@ import pytest
 
 from albert_tf import UserError, load_predictor
 from albert_tf.export import export_model
-from tests.helpers import ROOT
+from tests.helpers import ROOT, error_of
 from tests.serving.conftest import CLASSES, LABELS, items_of
 
 pytest.importorskip("onnxruntime")
@@ -64,6 +64,15 @@ def test_an_export_gives_the_answers_of_its_model(kind, sources, in_onnx):
         for predictor in (load_predictor(in_onnx(kind)), load_predictor(sources(kind)))
     )
     assert_close(found, expected)
+
+
+def test_a_file_of_another_name_is_not_taken_for_the_model_beside_it(in_onnx, tmp_path):
+    folder = shutil.copytree(in_onnx("embedder"), tmp_path / "export")
+    assert load_predictor(folder / "model.onnx").embed("anna").shape
+    shutil.copy(folder / "model.onnx", folder / "model_int8.onnx")
+    for name in ("model_int8.onnx", "nothing.onnx"):
+        message = f"export/{name}: expected a file model.onnx; give it the name model.onnx, in a"
+        assert message in error_of(load_predictor, folder / name)
 
 
 def test_many_batches_are_answered_as_one(in_onnx):
