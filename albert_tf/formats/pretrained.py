@@ -18,6 +18,7 @@ from albert_tf.core.errors import UserError, first_line, shortened
 from albert_tf.formats import keras_hub, model_card, sentence_transformers, tf1
 from albert_tf.formats.hugging_face.write import left_out_of, write
 from albert_tf.formats.layouts import read_weights
+from albert_tf.formats.load_remarks import remark_on_load
 from albert_tf.formats.weights import POOLER, LoadReport, Weights, check_head, match
 from albert_tf.model import heads
 from albert_tf.model.encoder import AlbertEncoder, SavableModel
@@ -102,9 +103,14 @@ def load_pretrained(
     else:
         model, report = build_model(weights, dtype=dtype)
 
-    if model.uses_pooler and set(POOLER) & set(report.initialized):
-        logging.warning("%s: has no pooler; that of the model has random values", path)
-    return model.encoder if model_class is AlbertEncoder else model
+    untrained = report.initialized
+    if model_class is AlbertEncoder:
+        remark_on_load(weights, untrained=[name for name in untrained if name in POOLER])
+        return model.encoder
+    if not model.uses_pooler:
+        untrained = [name for name in untrained if name not in POOLER]
+    remark_on_load(weights, unused=report.ignored, untrained=untrained)
+    return model
 
 
 def _with_new_head(

@@ -16,17 +16,10 @@ from albert_tf.formats import bert, checkpoint_files, description
 from albert_tf.formats.description import Description
 from albert_tf.formats.file_names import TF1_CONFIG, TF1_OWN_KEY
 from albert_tf.formats.tokenizer_files import vocabulary_alone
-from albert_tf.formats.weights import (
-    Weights,
-    check_complete,
-    encoder_shapes,
-    head_shapes,
-    only_vocabulary,
-)
+from albert_tf.formats.weights import Weights, check_complete, only_vocabulary
 from albert_tf.model.activations import ACTIVATIONS
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.head_names import (
-    ARCHITECTURES,
     PRETRAINING,
     SEQUENCE_CLASSIFICATION,
     SPAN,
@@ -51,8 +44,20 @@ _VARIABLE_OF_HEAD = {
     SPAN_OR_NONE: "start_logits/dense/kernel",
     SEQUENCE_CLASSIFICATION: _SCORES,
 }
-# Variables of optimizers: how their names end, of those of the original and of tf.train.AdamOptimizer.
-_OF_OPTIMIZERS = ("/adam_m", "/adam_v", "/Adam", "/Adam_1", "beta1_power", "beta2_power")
+# Variables of optimizers: how their names end, of those of the original and of tf.train.
+_OF_OPTIMIZERS = (
+    "/adam_m",
+    "/adam_v",
+    "/Adam",
+    "/Adam_1",
+    "/Momentum",
+    "/Adagrad",
+    "/RMSProp",
+    "/RMSProp_1",
+    "/ExponentialMovingAverage",
+    "beta1_power",
+    "beta2_power",
+)
 
 
 def recognizes(path: str) -> bool:
@@ -109,10 +114,7 @@ def read(path: str) -> Weights:
     if not names_class:
         weights = dataclasses.replace(weights, model_class=_class_by_variables(arrays))
         _remark_on_head(weights, config_path)
-    weights = _with_number_of_labels(weights)
-    if isinstance(weights.model_class, str) and weights.model_class in ARCHITECTURES:
-        _remark_on_others(weights)
-    return weights
+    return _with_number_of_labels(weights)
 
 
 def _class_by_variables(names: Collection[str]) -> str:
@@ -164,24 +166,6 @@ def _remark_on_head(weights: Weights, config_path: str) -> None:
         is_read_as,
         os.path.basename(config_path),
     )
-
-
-def _remark_on_others(weights: Weights) -> None:
-    """Says which variables of a checkpoint no model here has; those of an encoder are an error (`match`)."""
-    expected = {
-        **encoder_shapes(weights.config),
-        **head_shapes(weights.model_class, weights.config),
-    }
-    names = [name for name in weights.arrays if name not in expected]
-    others = [name for name in names if not name.startswith("bert/")]
-    if others:
-        logging.warning(
-            "%s: is read as %s, without %d variables of the checkpoint: %s",
-            weights.source,
-            weights.model_class,
-            len(others),
-            shortened(", ".join(sorted(others))),
-        )
 
 
 def _is_bert(config_path: str) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from albert_tf.core.errors import UserError
+from albert_tf.formats.load_remarks import remark_on_load
 from albert_tf.formats.weights import POOLER, Weights, report_of
 from albert_tf.model.activations import ACTIVATIONS
 from albert_tf.model.head_names import ARCHITECTURES, needs_pooler
@@ -67,6 +68,7 @@ def _from_graph(weights: Weights, engine: graph_engines.GraphEngine) -> Computed
     from albert_tf.serving import onnx_files, onnx_model
 
     report = report_of(weights)
+    remark_on_load(weights, unused=report.ignored)
     contents = onnx_files.in_memory(weights, report.initialized)
     model = onnx_model.OnnxModel(contents, weights.config, weights.model_class, engine)
     return model, model, report.initialized
@@ -77,4 +79,5 @@ def _in_tensorflow(weights: Weights) -> Computed:
     from albert_tf.tasks.compiled import Compiled
 
     model, report = pretrained.build_model(weights)
+    remark_on_load(weights, unused=report.ignored)
     return model, Compiled(model), report.initialized

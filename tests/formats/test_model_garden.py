@@ -114,6 +114,18 @@ def test_a_checkpoint_computes_the_same(garden, name):
     assert len(report.initialized) == (2 if has_head else 7)
 
 
+def test_the_variables_of_another_head_are_named(garden, alone, caplog):
+    folder, model = garden
+    head = tf.train.Checkpoint(kernel=tf.Variable(tf.ones([20, 2])))
+    checkpoint = tf.train.Checkpoint(encoder=model.encoder_network, head=head)
+    (alone / "albert_config.json").write_bytes((folder / "albert_config.json").read_bytes())
+    checkpoint.write(str(alone / "encoder"))
+    load_pretrained(alone)
+    [line] = caplog.messages
+    assert "without 1 variables of the checkpoint: 'head/kernel/" in line
+    assert "has no masked-LM head and no sentence-order head" in line
+
+
 @pytest.mark.parametrize(("activation", "embedding_width"), [("relu", 7), ("gelu", 20)])
 def test_other_configurations_compute_the_same(tmp_path, activation, embedding_width):
     model = pretrainer(activation, embedding_width=embedding_width)

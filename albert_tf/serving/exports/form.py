@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from albert_tf.core import files
 from albert_tf.core.errors import UserError
 from albert_tf.formats.file_names import CONFIG, EXPORT, TF1_CONFIG, TOKENIZER_SETTINGS
+from albert_tf.formats.load_remarks import remark_on_load
 from albert_tf.formats.tokenizer_files import vocabulary_alone, vocabulary_files
 from albert_tf.formats.weights import LoadReport, Weights, report_of
 from albert_tf.model.head_names import ARCHITECTURES
@@ -52,10 +53,12 @@ class Order:
 
     @functools.cached_property
     def missing(self) -> Sequence[str]:
-        """The released names of variables without trained values."""
+        """The released names of variables without trained values; says which of the file are not used."""
         if self.weights.model_class in ARCHITECTURES:
-            return report_of(self.weights).initialized
-        _, report = self._built
+            report = report_of(self.weights)
+        else:
+            _, report = self._built
+        remark_on_load(self.weights, unused=report.ignored)
         return report.initialized
 
     @property
