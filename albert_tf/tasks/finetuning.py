@@ -118,6 +118,9 @@ class FineTuningTask(Task):
         is_random = self.start.weights is None
         width = self.model_config.hidden_size
         usual_rate = functools.partial(default_learning_rate, width, is_random=is_random)
+        if not self.train_data:
+            # Nobody knows how many steps the training had, within which the warm-up would have to end.
+            optimizer = dataclasses.replace(optimizer, num_warmup_steps=0)
         optimizer = optimizer.resolved(num_examples, batch_size, usual_rate, self.usual_epochs)
         if self.is_fitted:
             optimizer = dataclasses.replace(optimizer, num_train_steps=1, num_warmup_steps=0)

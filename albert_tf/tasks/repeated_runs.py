@@ -11,7 +11,7 @@ import numpy as np
 from albert_tf.core import files
 from albert_tf.core.aligned_columns import aligned
 from albert_tf.tasks.finetuning import FineTuningTask
-from albert_tf.tasks.settings import FineTuningConfig, FineTuningRunConfig
+from albert_tf.tasks.settings import FineTuningConfig, FineTuningRunConfig, contains_run
 from albert_tf.training import loop
 from albert_tf.training.devices import is_chief, make_strategy
 from albert_tf.training.results import shown
@@ -32,7 +32,10 @@ def fine_tune(
 
 
 def _several(make_task: MakeTask, config, run, optimizer) -> dict:
-    """Makes runs with consecutive seeds."""
+    """Makes runs with consecutive seeds, each in a folder of its own inside --output_dir."""
+    if contains_run(run.output_dir):
+        reason = f"={run.output_dir}: contains a run, whose results --num_runs would replace"
+        run.refuse("output_dir", f"{reason}; choose another folder")
     runs: list[dict] = []
     for seed in range(run.seed, run.seed + config.num_runs):
         folder = os.path.join(run.output_dir, f"seed_{seed}")

@@ -140,8 +140,13 @@ def _evaluation_of_best(
             reason = f"{state.task.best_metric} was undefined in every evaluation"
             print(f"NOTE      {reason}: the model of the last step is kept", flush=True)
         return last_evaluation
-    if not checkpoints.best_path or checkpoints.best["step"] == state.step:
+    best_step = checkpoints.best["step"]
+    if not checkpoints.best_path or best_step == state.step:
         return last_evaluation
+    if not evaluator and state.step > state.first_step and state.folder.is_chief:
+        reason = f"the model of step {best_step:,} is kept, the best one that was evaluated"
+        advice = f"the same command with --do_eval compares it with that of step {state.step:,}"
+        print(f"NOTE      {reason}; {advice}", flush=True)
     checkpoints.restore(checkpoints.best_path)
     return evaluator.results() if evaluator else {}
 
@@ -192,7 +197,9 @@ class TrainingLoop:
         every = state.run_config.eval_every_steps if self._evaluator else state.last_step
         step = state.first_step
         results: Metrics = {}
-        if self._evaluator and step and (step % every == 0 or step >= state.last_step):
+        # A training that has stopped may have done so at a step that is no multiple of the present interval.
+        is_due = step % every == 0 or step >= state.last_step or self._has_stopped()
+        if self._evaluator and step and is_due:
             results = self._evaluation_at_start()
         while step < state.last_step and not self._has_stopped():
             step = min((step // every + 1) * every, state.last_step)
@@ -226,9 +233,9 @@ class TrainingLoop:
             patience = state.run_config.early_stopping_patience
             best_value = f"{best['metric']} {best['value']:.4f} of step {best['step']:,}"
             reason = f"no evaluation after it was better (--early_stopping_patience={patience})"
-            self._progress.say(
-                f"stopped at step {step:,} of {state.last_step:,}: {best_value}, {reason}"
-            )
+            # With a budget of time, nobody knows how many steps there would have been.
+            of_all = "" if state.clock else f" of {state.last_step:,}"
+            self._progress.say(f"stopped at step {step:,}{of_all}: {best_value}, {reason}")
 
     def _evaluation_at_start(self) -> Metrics:
         """The evaluation of the checkpoint that the run is resumed from, if the log lacks it or training has ended."""

@@ -16,8 +16,8 @@ from albert_tf.model import device
 from albert_tf.training.settings import OptimizerConfig
 
 # Released names of variables without weight decay and layer adaptation (original optimization.py:81,90 and
-# lamb_optimizer.py:60-64).
-_EXCLUDED = re.compile("LayerNorm|layer_norm|bias")
+# lamb_optimizer.py:60-64). A LayerNorm among the modules of an embedding model has a number for its name.
+_EXCLUDED = re.compile("LayerNorm|layer_norm|bias|/(gamma|beta)$")
 
 # As in the original, optimization.py:73-79; the decay of the first moment, and what is added to the root of the second.
 BETA_1 = 0.9

@@ -98,8 +98,11 @@ class Trainer(orbit.StandardTrainer):
         pairs_to_apply = zip(clipped, self._variables, strict=True)
         self.optimizer.apply_gradients(pairs_to_apply, skip_gradients_aggregation=True)
 
-        # Loss scaling leaves out a step whose norm is not finite. The devices' equal pairs are added up.
-        pair = tf.where(tf.math.is_finite(norm), tf.stack([norm, 1.0]), tf.zeros([2]))
+        # Loss scaling leaves out a step whose norm is not finite. Without it, such a step has destroyed the model, and
+        # the loop must see that. The devices' equal pairs are added up.
+        pair = tf.stack([norm, 1.0])
+        if hasattr(self.optimizer, "get_unscaled_gradients"):
+            pair = tf.where(tf.math.is_finite(norm), pair, tf.zeros([2]))
         return {**pairs, GRADIENT_NORM: pair / context.num_replicas_in_sync}
 
     def _batch_gradients(self, features, counts, seed):
@@ -186,11 +189,17 @@ class Trainer(orbit.StandardTrainer):
         return loss
 
     def _loss(self, ratios, counts) -> tf.Tensor:
-        """The sum of the losses, each divided by its count over the whole batch."""
+        """The sum of the losses, each divided by its count over the whole batch.
+
+        A loss without a count is 0, with gradients of 0: a batch may have nothing that it is about, such as sentences
+        none of whose words has a token.
+        """
         epsilons = self.task.loss_epsilons
-        return tf.add_n(
-            [ratio.sum / (counts[name] + epsilons.get(name, 0.0)) for name, ratio in ratios.items()]
-        )
+        means = []
+        for name, ratio in ratios.items():
+            count = counts[name] + epsilons.get(name, 0.0)
+            means.append(tf.math.divide_no_nan(ratio.sum, count))
+        return tf.add_n(means)
 
 
 def _sum_over(size: int, function: Callable):
@@ -262,7 +271,10 @@ class Evaluator(orbit.StandardEvaluator):
         self._accumulators = Accumulators(names)
 
     def results(self, max_steps: int | None = None) -> dict[str, float | None]:
-        """Losses and metrics of the whole data set, or of its first batches, None if undefined; sets `predictions`."""
+        """Losses and metrics of the whole data set, or of its first batches; sets `predictions`.
+
+        None if undefined: if the loss is not finite, as of a model that has diverged, all are.
+        """
         return self.evaluate(tf.constant(min(self._num_steps, max_steps or self._num_steps)))
 
     def eval_begin(self):
@@ -292,6 +304,9 @@ class Evaluator(orbit.StandardEvaluator):
         if not self._has_labels:
             return {}
         results = {**self._accumulators.results(), **self._task.evaluate(self.predictions)}
+        if "loss" in results and not _is_finite(results["loss"]):
+            # A label would be chosen of outputs that are no numbers, too, and such a model could be the best one.
+            return dict.fromkeys(results)
         # NaN is no JSON.
         return {name: value if _is_finite(value) else None for name, value in results.items()}
 

@@ -38,6 +38,15 @@ def test_several_runs_have_seeds_of_their_own_and_one_summary(two_runs):
     assert results["best_run"] == str(folder / names[alone.index(best)])
 
 
+def test_several_runs_do_not_replace_the_results_of_a_run(finished):
+    run = finished("tsv")
+    results = (run.folder / "results.json").read_bytes()
+    several = [*run.flags, "--num_runs=2", f"--output_dir={run.folder}"]
+    line = error_of(fine_tune_here, run.runner, *several)
+    assert f"--output_dir={run.folder}: contains a run, whose results --num_runs would" in line
+    assert (run.folder / "results.json").read_bytes() == results
+
+
 def test_the_median_of_an_even_number_of_runs_is_the_mean_of_two():
     runs = [{"eval": {"f1": value}, "best": None, "folder": str(value)} for value in (3, 1, 2, 10)]
     summary = repeated_runs.summarized(runs)

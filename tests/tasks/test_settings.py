@@ -8,7 +8,7 @@ from albert_tf.tasks.pretraining.settings import PretrainingConfig
 from albert_tf.tasks.settings import FEW_STEPS, FineTuningOptimizerConfig, default_learning_rate
 from albert_tf.tasks.tagging.task import TaggingTask
 from albert_tf.training.settings import OptimizerConfig, RunConfig
-from tests.helpers import ROOT, fine_tuning_settings
+from tests.helpers import ROOT, error_of, fine_tuning_settings, make_task
 
 WIDTHS = (64, 128, 384, 512, 768, 1024, 2048, 4096, 6144)
 
@@ -56,6 +56,24 @@ def test_the_number_of_epochs_is_given_or_the_tasks():
     assert settings.resolved(100, 4, _usual_rate, TaggingTask.usual_epochs).num_train_steps == 250
     given = FineTuningOptimizerConfig(num_train_epochs=2.0)
     assert given.resolved(100, 4, _usual_rate, 10.0).num_train_steps == 50
+
+
+def test_the_warm_up_of_a_training_is_no_error_in_an_evaluation_with_the_same_flags(finished):
+    run = finished("tsv")
+    flags = [flag for flag in run.flags if not flag.startswith("--num_train_steps")]
+    flags += ["--num_train_epochs=2", f"--init_checkpoint={run.folder}"]
+    resolve = make_task(run.runner, *flags, "--do_train=false").resolve
+    settings = fine_tuning_settings(
+        run.runner, *flags, "--num_warmup_steps=50", "--do_train=false", "--output_dir=unused"
+    )
+    _, optimizer = resolve(*settings[:2])
+    assert optimizer.num_warmup_steps == 0
+
+    resolve = make_task(run.runner, *flags).resolve
+    settings = fine_tuning_settings(
+        run.runner, *flags, "--num_warmup_steps=50", "--output_dir=unused"
+    )
+    assert "--num_warmup_steps (50) must end within the" in error_of(resolve, *settings[:2])
 
 
 @pytest.mark.parametrize(

@@ -90,6 +90,11 @@ def test_patience_ends_a_training_which_the_same_command_leaves_and_another_cont
     for name, values in helpers.weights(folder).items():
         assert (values == weights[name]).all(), name
 
+    # So does it if step 5 is no multiple of the interval any more.
+    _, output = fine_tune("run", [0.3, 0.5], patient, "--eval_every_steps=2")
+    assert line in output
+    assert results_of(folder) == {**results, "steps_in_this_process": 5}
+
     # Without patience, it goes on as if it had never stopped.
     fine_tune("run", [0.6])
     helpers.assert_same_run(folder, whole)
@@ -114,6 +119,35 @@ def test_the_best_checkpoint_is_one_whose_metric_is_defined(fine_tune):
     folder, output = fine_tune("run", [None, 0.25, None, None, None, None, 0.25])
     assert output.count("best so far") == 1
     assert results_of(folder)["best"] == {"step": 2, "metric": "accuracy", "value": 0.25}
+
+
+def test_a_model_that_has_diverged_is_never_the_best_one(task_flags, tmp_path, capsys):
+    """Of probabilities that are no numbers, the first label is the most probable one, and often right."""
+    runner, flags = task_flags["tsv"]
+    diverged = ["--learning_rate=1e30", "--num_warmup_steps=0", "--log_every_steps=9"]
+    flags = [*flags, "--num_train_steps=3", "--eval_every_steps=1", *diverged]
+    with helpers.eagerly():
+        line = helpers.error_of(
+            helpers.fine_tune_here, runner, *flags, f"--output_dir={tmp_path / 'run'}"
+        )
+    assert "the loss is nan between steps 0 and 3" in line
+    assert "evaluation at step 2  loss undefined  accuracy undefined" in capsys.readouterr().out
+    assert not (tmp_path / "run" / "checkpoints" / "best").exists()
+
+
+@pytest.mark.slow
+def test_a_model_that_is_kept_while_later_ones_were_not_evaluated_is_named(fine_tune):
+    # It stops at step 2; the last evaluation is of the best checkpoint.
+    folder, output = fine_tune("run", [0.5, 0.4, 0.5], "--early_stopping_patience=1")
+    assert "NOTE" not in output
+    _, output = fine_tune("run", [], "--do_eval=false")
+    note = "NOTE      the model of step 1 is kept, the best one that was evaluated"
+    advice = "the same command with --do_eval compares it with that of step 6"
+    assert f"{note}; {advice}" in output
+    assert results_of(folder)["step"] == 1
+    _, output = fine_tune("run", [0.6], "--do_eval")
+    assert "NOTE" not in output
+    assert results_of(folder)["step"] == 6
 
 
 def test_the_area_under_a_curve_of_one_class_is_undefined(task_flags, tmp_path, capsys):

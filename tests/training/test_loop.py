@@ -244,6 +244,24 @@ def test_a_loss_that_is_not_finite_stops_the_run(pretrain, eager, tmp_path):
     assert os.path.exists(tmp_path / "run" / "checkpoints" / "step-1.index")
 
 
+def test_a_gradient_that_is_not_finite_stops_the_run_before_its_model_is_written(
+    pretrain, eager, monkeypatch, tmp_path
+):
+    losses = PretrainingTask.losses
+
+    def losses_without_slope(self, outputs, features, training):
+        ratios = dict(losses(self, outputs, features, training))
+        masked_lm = ratios["masked_lm_loss"]
+        # The root has the value 0, and no derivative there.
+        root = tf.sqrt(0.0 * masked_lm.sum)
+        return {**ratios, "masked_lm_loss": masked_lm._replace(sum=masked_lm.sum + root)}
+
+    monkeypatch.setattr(PretrainingTask, "losses", losses_without_slope)
+    with pytest.raises(UserError, match="the gradient_norm is nan between steps 0 and 1"):
+        pretrain("--num_train_steps=1", "--num_warmup_steps=0")
+    assert not (tmp_path / "run" / "results.json").exists()
+
+
 def test_a_metric_that_is_not_finite_is_named(pretrain, eager, monkeypatch):
     nan = Ratio(tf.constant(np.nan), tf.constant(1.0))
     monkeypatch.setattr(PretrainingTask, "metrics", lambda *_: {"own_accuracy": nan})

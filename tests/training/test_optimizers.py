@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from albert_tf.model.heads import AlbertForPreTraining
+from albert_tf.model.heads import AlbertForEmbedding, AlbertForPreTraining
 from albert_tf.training import optimizers
 from albert_tf.training.settings import OptimizerConfig
 from tests.helpers import TINY
@@ -160,6 +160,16 @@ def test_only_kernels_and_tables_decay():
     decayed = set(names) - excluded
     assert all(name.endswith(("kernel", "embeddings", "output_weights")) for name in decayed)
     assert len(decayed) == 3 + 1 + 6 + 1 + 1 + 1  # tables, projection, block, pooler, both heads
+
+
+def test_a_layer_norm_of_an_embedding_model_does_not_decay():
+    modules = [{"kind": "dense", "size": 7, "activation": "tanh"}, {"kind": "layer_norm"}]
+    config = TINY.replace(foreign={"sentence_embedding": {"modules": modules}})
+    names = AlbertForEmbedding(config).named_variables()
+    decayed = {name for name in names if optimizers.is_decayed(name)}
+    of_modules = {name for name in names if name.startswith("embedding/modules/")}
+    assert len(of_modules) == 4
+    assert decayed & of_modules == {"embedding/modules/0/kernel"}
 
 
 def test_clipping_scales_gradients_above_the_norm():

@@ -55,6 +55,27 @@ def test_a_loss_is_divided_by_its_count_over_all_micro_batches(start, num_micro_
         np.testing.assert_allclose(pairs[name], tf.stack(ratio), rtol=1e-5)
 
 
+@pytest.mark.parametrize("num_micro_batches", [1, 3])
+def test_a_loss_without_a_count_has_gradients_of_0(start, num_micro_batches):
+    state = start(f"--gradient_accumulation_steps={num_micro_batches}")
+    state.task.loss_epsilons = {}
+    trainer = Trainer(state)
+    noisy(state.model)
+    features = {name: tf.constant(value) for name, value in random_features(6, seed=4).items()}
+    features["masked_lm_weights"] = tf.zeros_like(features["masked_lm_weights"])
+    counts = state.task.loss_counts(features)
+    gradients, _, _ = trainer._batch_gradients(features, counts, tf.constant([1, 2]))
+
+    by_name = {
+        variable.ref(): tf.convert_to_tensor(gradient).numpy()
+        for variable, gradient in zip(state.model.trainable_variables, gradients, strict=True)
+    }
+    variables = state.model.named_variables()
+    assert not by_name[variables["cls/predictions/transform/dense/kernel"].ref()].any()
+    of_sentence_order = by_name[variables["cls/seq_relationship/output_weights"].ref()]
+    assert np.all(np.isfinite(of_sentence_order)) and of_sentence_order.any()
+
+
 def test_an_evaluation_does_not_depend_on_the_size_of_its_batches(start):
     results = []
     for size in (60, 7):  # 60 records: the last batch of 7 has 4 records and 3 that only pad it

@@ -139,7 +139,12 @@ class EmbeddingTask(FineTuningTask):
         return vector_metrics.correlations(vectors, self.column("eval", "label_scores"))
 
     def _retrieval(self, vectors_XD: np.ndarray) -> Metrics:
-        """The metrics of searching with the first vectors, of the queries, among the others."""
+        """The metrics of searching with the first vectors, of the queries, among the others.
+
+        They are undefined if a vector is not finite: it has no place in an order.
+        """
+        if not np.all(np.isfinite(vectors_XD)):
+            return dict.fromkeys(vector_metrics.RETRIEVAL_METRICS)
         vectors_XD = vector_metrics.unit_length(vectors_XD)
         num_queries = len(self.source.relevant)
         queries = vectors_XD[:num_queries]

@@ -9,6 +9,7 @@ from albert_tf.tasks import metrics
 _QUERIES_AT_A_TIME = 256
 _ROUNDING = 1e-6  # of a cosine of float32 vectors
 CUTOFFS = (1, 10, 100)
+RETRIEVAL_METRICS = ("ndcg_at_10", "mrr_at_10", *(f"recall_at_{k}" for k in CUTOFFS))
 
 
 def unit_length(vectors: np.ndarray) -> np.ndarray:
@@ -76,8 +77,13 @@ def correlations(vectors: np.ndarray, scores: np.ndarray) -> dict[str, float | N
     return {name: correlation(predicted, scores) for name, correlation in pairs.items()}
 
 
-def triplet_accuracy(vectors: np.ndarray) -> float:
-    """Share of triplets [n, 3, D] whose anchor is closer to the positive than to the negative."""
+def triplet_accuracy(vectors: np.ndarray) -> float | None:
+    """Share of triplets [n, 3, D] whose anchor is closer to the positive than to the negative.
+
+    None if a vector is not finite.
+    """
+    if not np.all(np.isfinite(vectors)):
+        return None
     anchors, positives, negatives = np.moveaxis(vectors, 1, 0)
     return float(np.mean(cosines(anchors, positives) > cosines(anchors, negatives)))
 
@@ -89,8 +95,7 @@ def retrieval(results: Sequence, relevant: Sequence[Collection[int]]) -> dict[st
     and `relevant` those that should be found.
     """
     gains = 1 / np.log2(2 + np.arange(10))
-    names = ("ndcg_at_10", "mrr_at_10", *(f"recall_at_{k}" for k in CUTOFFS))
-    sums = dict.fromkeys(names, 0.0)
+    sums = dict.fromkeys(RETRIEVAL_METRICS, 0.0)
     for rows, relevant_rows in zip(results, relevant, strict=True):
         # The rows [7, 2, 5, ...], of which 2 and 9 should be found -> [0, 1, 0, ...], so the rank [1] from 0.
         hits = np.isin(rows, list(relevant_rows))

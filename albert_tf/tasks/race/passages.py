@@ -122,7 +122,7 @@ def _index_of_answer(answer: str | None, num_options: int, number: int) -> int |
     if answer is None:
         return None
     letters = LETTERS[:num_options]
-    if not answer or answer not in letters:
+    if len(answer) != 1 or answer not in letters:
         expected = f"an answer from {letters[0]} to {letters[-1]}"
         raise ValueError(f"question {number}: expected {expected}, got {answer!r}")
     return LETTERS.index(answer)

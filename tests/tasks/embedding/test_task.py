@@ -354,6 +354,18 @@ def test_a_query_finds_itself_only_if_it_should(flags_of, tmp_path):
     assert made.evaluate({"embeddings": vectors})["recall_at_1"] == 1
 
 
+@pytest.mark.parametrize("loss, metric", [("infonce", "ndcg_at_10"), ("triplet", None)])
+def test_metrics_of_vectors_that_are_not_finite_are_undefined(flags_of, loss, metric):
+    made = make_task("embedder", *flags_of(loss))
+    shape = (len(made.tables["eval"]), 3, 5) if loss == "triplet" else (len(made.items["eval"]), 5)
+    vectors = np.ones(shape, np.float32)
+    assert None not in made.evaluate({"embeddings": vectors}).values()
+    vectors[1] = np.nan
+    results = made.evaluate({"embeddings": vectors})
+    assert (metric or "triplet_accuracy") in results
+    assert {*results.values()} == {None}
+
+
 @pytest.mark.parametrize(
     "changes, message",
     [

@@ -86,6 +86,8 @@ WRONG = {
     ),
     "options_not_listed": ({**BIRD, "options": [5, 6]}, "is not a passage of RACE"),
     "answer_e": ({**BIRD, "answers": ["A", "E"]}, "is not a passage of RACE"),
+    "two_answers": ({**BIRD, "answers": ["A", "BC"]}, "question 1: .* from A to D, got 'BC'"),
+    "answer_empty": ({**BIRD, "answers": ["A", ""]}, "question 1: .* from A to D, got ''"),
     "answer_index": ({**BIRD, "answers": [0, 3]}, "is not a passage of RACE"),
 }
 
