@@ -174,9 +174,21 @@ def _added_token(text: str, id: int, kind: int) -> AddedToken:
 
 
 def _described(id: Any, description: Mapping[str, Any]) -> AddedToken:
-    """The token of `{"content": "[E1]", "normalized": false}`; an id may be a number or a text of digits."""
+    """The token of `{"content": "[E1]", "normalized": false}`; an id may be a number or a text of digits.
+
+    Raises:
+      UserError: transformers would find it as a word alone.
+    """
     kind = PLAIN if description.get("normalized") else SPECIAL
-    return _added_token(description["content"], int(id), kind)
+    token = _added_token(description["content"], int(id), kind)
+    _check_is_found_within_words(token, description)
+    return token
+
+
+def _check_is_found_within_words(token: AddedToken, description: Mapping[str, Any]) -> None:
+    if token.is_found and description.get("single_word"):
+        reason = "single_word is true, expected false: here it is found within words, too"
+        raise UserError(f"added token {token.text!r}: {reason}")
 
 
 def _in_tokenizer_json(values: Mapping[str, Any], ids: Mapping[str, int]) -> list[AddedToken]:
@@ -193,9 +205,11 @@ def _in_special_tokens_map(values: Mapping[str, Any], ids: Mapping[str, int]) ->
     tokens = []
     for key in ("additional_special_tokens", "extra_special_tokens"):
         for name in values.get(key) or ():
-            text = name if isinstance(name, str) else name["content"]
+            description = {"content": name} if isinstance(name, str) else name
+            text = description["content"]
             if text in ids:
                 tokens.append(_added_token(text, ids[text], SPECIAL))
+                _check_is_found_within_words(tokens[-1], description)
     return tokens
 
 
@@ -227,6 +241,8 @@ def _checked(
     message = f"{path}: added tokens are not tokens with their ids"
     try:
         tokens = {token.id: token for token in tokens_in(values, ids)}
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
     except (TypeError, ValueError, LookupError, AttributeError, OverflowError):
         raise UserError(message) from None
     for id, token in tokens.items():

@@ -96,6 +96,57 @@ def test_added_tokens_have_the_ids_of_transformers(tmp_path, make, file, expecte
         assert text[first:last] in ("[E1]", "")
 
 
+# The ids of transformers 5.24, in a folder that is written here: [E1] is special, 6000, and [N] a plain one, 6001; the
+# token for white space is 13.
+SPACES = {
+    " [E1]  [E1] ": [6000, 6000],
+    " [N]  [N] ": [6001, 13, 6001],
+    "the  \t[E1]\n the ": [14, 6000, 14],
+    "the  \t[N]\n the ": [14, 13, 6001, 14],
+    "the ([E1])": [14, 13, 5, 6000, 13, 6],
+    "the [E1] [N] a": [14, 6000, 6001, 15],
+    "the [N] [E1] a": [14, 13, 6001, 6000, 15],
+    "[E1][N] [E1]": [6000, 6001, 6000],
+    "a[E1] a[N]a [N]": [15, 6000, 15, 6001, 15, 13, 6001],
+    "\u3000[N] a": [6001, 15],
+    "a\u3000[E1] a": [15, 6000, 15],
+    "´ [N] ´ [E1]": [6001, 6000],
+}
+
+
+def test_white_space_before_a_plain_token_is_a_token_and_beside_a_special_one_none():
+    added = [
+        AddedToken("[E1]", 6000, added_tokens.SPECIAL),
+        AddedToken("[N]", 6001, added_tokens.PLAIN),
+    ]
+    content = (MODEL / "spiece.model").read_bytes()
+    tokenizer = Tokenizer.from_bytes(content, added_tokens=added)
+    assert {text: tokenizer.encode(text) for text in SPACES} == SPACES
+    for text, ids in SPACES.items():
+        assert tokenizer.encode_with_offsets(text)[0] == ids
+
+
+@pytest.mark.parametrize(
+    "file", ["tokenizer_config.json", "tokenizer.json", "special_tokens_map.json"]
+)
+def test_a_token_that_is_a_word_alone_is_an_error_of_one_line(file, tmp_path):
+    wordpiece_txt(tmp_path, ALL_WORDS)
+    Tokenizer.from_file(tmp_path / "vocab.txt")
+    described = {"id": 14, "content": "[E1]", "special": True, "single_word": True}
+    hidden = {"id": 2, "content": "[CLS]", "special": True, "single_word": True}
+    for token in (hidden, described):
+        contents = {
+            "tokenizer_config.json": {"added_tokens_decoder": {str(token["id"]): token}},
+            "tokenizer.json": {"added_tokens": [token]},
+            "special_tokens_map.json": {"additional_special_tokens": [token]},
+        }
+        (tmp_path / file).write_text(json.dumps(contents[file]))
+        if token is hidden:
+            Tokenizer.from_file(tmp_path / "vocab.txt")
+    message = f"{tmp_path / file}: added token '[E1]': single_word is true, expected false"
+    assert error_of(Tokenizer.from_file, tmp_path / "vocab.txt").startswith(message)
+
+
 def test_a_letter_that_is_another_one_in_lower_case_is_not_found():
     added = [AddedToken("s1", 14, added_tokens.PLAIN), AddedToken("kα", 15, added_tokens.PLAIN)]
     tokenizer = Tokenizer.from_bytes("\n".join(WORDS).encode(), added_tokens=added)

@@ -100,7 +100,7 @@ class Tokenizer {
     this.spaceId = data.space_id;
     this.added = data.added;  // for each token the characters that each place of it may have, the longest first
     this.addedIds = new Map(Object.entries(data.added_ids));
-    this.dropsSpaceBefore = new Set(data.found_special);
+    this.plainIds = new Set(data.plain_ids);
   }
 
   encode(text) { return this.#parts(codesOf(text)).ids; }
@@ -122,26 +122,30 @@ class Tokenizer {
     return textOf(codesOf(text).flatMap(smallOf));
   }
 
-  // Added tokens are found first; the text between them is tokenized.
+  // Added tokens are found first; the text between them is tokenized. White space before a plain one is a token, unless
+  // it is at the ends of the text between special ones.
   #parts(codes) {
     if (!this.added.length) return this.encodePart(codes);
     const ids = [], spans = [];
-    let start = 0;
-    const addPart = (end, nextText) => {
+    let start = 0, isAfterPlain = false;
+    const addPart = (end, nextId) => {
       if (end === start) return;
       const part = this.encodePart(codes.slice(start, end));
       const endsInSpace = this.tables.is(codes[end - 1], IN.space);
       part.ids.forEach((id, i) => { ids.push(id); spans.push(part.spans[i].map(place => start + place)); });
-      const keepsSpace = nextText !== null && !this.dropsSpaceBefore.has(nextText);
-      if (keepsSpace && endsInSpace && this.spaceId !== null) { ids.push(this.spaceId); spans.push([end, end]); }
+      const isInside = isAfterPlain || part.ids.length;
+      const hasSpace = endsInSpace && isInside && this.plainIds.has(nextId);
+      if (hasSpace && this.spaceId !== null) { ids.push(this.spaceId); spans.push([end, end]); }
     };
     for (let place = 0; place < codes.length;) {
       const length = this.#addedAt(codes, place);
       if (!length) { place++; continue; }
       const text = textOf(codes.slice(place, place + length));
-      addPart(place, text);
-      ids.push(this.addedIds.get(text) ?? this.addedIds.get(this.#inLowerCase(text)));
+      const id = this.addedIds.get(text) ?? this.addedIds.get(this.#inLowerCase(text));
+      addPart(place, id);
+      ids.push(id);
       spans.push([place, place + length]);
+      isAfterPlain = this.plainIds.has(id);
       start = place += length;
     }
     addPart(codes.length, null);

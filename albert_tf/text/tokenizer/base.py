@@ -13,6 +13,7 @@ from albert_tf.core.errors import UserError
 from albert_tf.core.files import AnyPath, parse_json, read_bytes, write_files
 from albert_tf.text import earlier_vocabularies, wordpiece_json
 from albert_tf.text.added_tokens import (
+    PLAIN,
     SPECIAL,
     AddedToken,
     Vocabulary,
@@ -49,7 +50,7 @@ class Tokenizer(abc.ABC):
       rules: what the tokenizer of a model of others does differently.
       added_ids: the ids of the texts that are found as added tokens, also by their lower case.
       found_special_tokens: the special tokens that are found in texts, by `rules`.
-      space_id: the id of the token for white space before an added token, None if there is none.
+      space_id: the id of the token for white space before a plain added token, None if there is none.
 
     Raises:
       UserError: the bytes are not a vocabulary of this kind, or a special token is missing.
@@ -99,6 +100,7 @@ class Tokenizer(abc.ABC):
         ids = {token.text: token.id for token in tokens}
         ids_in_lower_case = {in_lower_case(text): id for text, id in ids.items()}
         self.added_ids = ids_in_lower_case | ids
+        self._plain_ids = {token.id for token in tokens if token.kind == PLAIN}
 
     # --- What a kind of vocabulary defines; `kinds` lists the kinds ---
 
@@ -332,21 +334,30 @@ class Tokenizer(abc.ABC):
         return [[id for ids, _ in self._encode_parts(text) for id in ids] for text in texts]
 
     def _encode_parts(self, text: str) -> Iterator[tuple[list[int], list[tuple[int, int]]]]:
-        """The ids and spans of each part of a text: added tokens, and the text between them."""
+        """The ids and spans of each part of a text: added tokens, and the text between them.
+
+        As in transformers, special tokens are found first, and white space at the ends of the text between them is
+        dropped. Plain ones are found in what remains, where white space before them is a token (`space_id`).
+        """
         assert self._added
         parts = self._added.split(text)  # at odd places, the added tokens
         start = 0
+        is_after_plain = False
         for number, part in enumerate(parts):
             end = start + len(part)
             if number % 2:
-                yield [self._id_of_added(part)], [(start, end)]
+                id = self._id_of_added(part)
+                is_after_plain = id in self._plain_ids
+                yield [id], [(start, end)]
             elif part:
                 ids, spans = self._encode_part(part)
-                # Before [SEP] and the like, transformers drops white space.
-                is_before_added = (
-                    number + 1 < len(parts) and parts[number + 1] not in self.found_special_tokens
+                is_before_plain = (
+                    number + 1 < len(parts)
+                    and self._id_of_added(parts[number + 1]) in self._plain_ids
                 )
-                if is_before_added and part[-1].isspace() and self.space_id is not None:
+                is_inside = is_after_plain or len(ids) > 0
+                has_space = is_before_plain and is_inside and part[-1].isspace()
+                if has_space and self.space_id is not None:
                     ids = [*ids, self.space_id]
                     spans = [*spans, (len(part), len(part))]
                 yield ids, [(start + first, start + last) for first, last in spans]

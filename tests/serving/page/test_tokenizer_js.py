@@ -77,6 +77,9 @@ def test_added_and_special_tokens_are_found(file, tmp_path):
         "ſ1 S1s1 s1",
         "ασ ας ΑΣ",
         "a [SEP]\tb",
+        " s1  s1 [E1] s1 a [SEP] s1",
+        "s1 [E1]  [E1] . s1 [SEP]",
+        " [E1] \u00b4 s1",
     ]
     texts += [f"{text}{end}" for text in made_up_texts(50) for end in (" s1", " [E1]", "[SEP] ")]
     check_equal(tokenizer, texts, tmp_path)
