@@ -543,3 +543,25 @@ def test_tags_of_a_run_are_scored_by_entity(finished):
         for kind in ("PER", "COLOUR"):
             assert run.results["eval"][f"{name}_{kind}"] == scores[kind][score]
     assert run.results["best"]["metric"] == "f1"
+
+
+@pytest.mark.parametrize("has_sigmoid", [False, True])
+def test_a_regression_of_transformers_keeps_its_head_whatever_its_label_is_called(
+    finished, tmp_path, has_sigmoid
+):
+    run = finished("stsb")
+    model = shutil.copytree(run.folder / "model", tmp_path / "model")
+    config = json.loads((model / "config.json").read_text())
+    others = {key: config[key] for key in config if key not in ("finetuning_task", "albert_tf")}
+    others |= {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
+    if has_sigmoid:
+        others["sentence_transformers"] = {"activation_fn": "torch.nn.modules.activation.Sigmoid"}
+    (model / "config.json").write_text(json.dumps(others))
+    flags = [*run.flags, f"--init_checkpoint={model}", "--do_train=false", "--do_predict=false"]
+    flags += [f"--output_dir={tmp_path / 'run'}"]
+    if has_sigmoid:
+        # Its score is not the output of the head, which the losses and the metrics of this task read.
+        assert "has no head for stsb" in helpers.error_of(evaluate_here, run.runner, *flags)
+        return
+    found = evaluate_here(run.runner, *flags)
+    assert found["eval"] == pytest.approx(run.results["eval"], rel=1e-4)

@@ -45,6 +45,15 @@ class TextHead(Head):
         assert isinstance(config, ClassifierConfig)
         return config
 
+    def labels_of(self, weights):
+        """See `Head`; the only output of a regression is its score, however a model of others calls it.
+
+        Behind a sigmoid, it is another number than that of the losses and metrics here.
+        """
+        labels = super().labels_of(weights)
+        is_score = self._settings.is_regression and len(labels) == 1
+        return self.source.labels if is_score and not weights.config.has_sigmoid else labels
+
     def fits(self, labels):
         """See `Head`; a head that is fitted at once does not begin with another's values."""
         return not self._settings.train_head_only and super().fits(labels)
