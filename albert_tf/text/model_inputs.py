@@ -42,7 +42,10 @@ def model_inputs(
     segments: list[list[int]] = []
     for ids_a, ids_b in zip(ids, ids_of_pairs, strict=False):
         limit = max_length or len(ids_a) + len(ids_b) + 3
-        length_a, length_b = kept_lengths(len(ids_a), len(ids_b), limit)
+        rest_to_longer = tokenizer.rules.gives_rest_to_longer
+        length_a, length_b = kept_lengths(
+            len(ids_a), len(ids_b), limit, rest_to_longer=rest_to_longer
+        )
         if not truncation and (length_a, length_b) != (len(ids_a), len(ids_b)):
             reason = f"does not fit into max_length={max_length}; with truncation=True, it is cut"
             raise UserError(f"text {len(rows)} {reason}")
@@ -86,16 +89,24 @@ def _padded(rows: Sequence[Sequence[int]], length: int, fill: int) -> np.ndarray
     return padded
 
 
-def kept_lengths(num_a: int, num_b: int, max_seq_length: int) -> tuple[int, int]:
+def kept_lengths(
+    num_a: int, num_b: int, max_seq_length: int, *, rest_to_longer: bool = False
+) -> tuple[int, int]:
     """Numbers of tokens of two texts to keep, so that they fit into a sequence with [CLS] and [SEP].
 
     The longer text loses tokens first; if both are equally long, the second one does. A missing second text saves a
     [SEP]. Example: (9, 3, 10) -> (4, 3); (9, 8, 10) -> (4, 3); (9, 0, 10) -> (8, 0)
 
-    Source: classifier_utils.py:751 (`_truncate_seq_pair`), which drops one token at a time.
+    Args:
+      rest_to_longer: of an odd number of places, the first text gets one more than the second only if it is the longer
+        one: (8, 9, 10) -> (3, 4), and not (4, 3).
+
+    Source: classifier_utils.py:751 (`_truncate_seq_pair`), which drops one token at a time; with `rest_to_longer`, the
+    library tokenizers, `truncation.rs` (`LongestFirst`).
     """
     if not num_b:
         return min(num_a, max_seq_length - 2), 0
     room = max_seq_length - 3
-    keep_a = min(num_a, max(room - num_b, (room + 1) // 2))
+    half_a = room // 2 if rest_to_longer and num_a <= num_b else (room + 1) // 2
+    keep_a = min(num_a, max(room - num_b, half_a))
     return keep_a, min(num_b, room - keep_a)

@@ -29,6 +29,14 @@ class TokenizerRules:
     separates_chinese: bool = True
     numbers_segments: bool = True
 
+    @property
+    def gives_rest_to_longer(self) -> bool:
+        """Of two texts that are cut to halves, whether the longer one gets the odd token; otherwise the first does.
+
+        The tokenizers that find special tokens, those of transformers, do so (`model_inputs.kept_lengths`).
+        """
+        return self.finds_special_tokens
+
     def of_words(self) -> "TokenizerRules":
         """The rules that belong to the vocabulary, which a model that is trained on further keeps."""
         usual = TokenizerRules()

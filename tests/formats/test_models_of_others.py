@@ -247,10 +247,11 @@ def test_a_graph_reads_texts_as_the_tokenizer_of_others(rules, tmp_path):
     texts = [*others.TEXTS, others.CLEANED, "[SEP]", "[MASK]tea [PAD] [sep][UNK] É"]
     first = texts
     second = texts[::-1]
-    expected = tokenizer(first, second, max_length=7)
-    found = GraphText(tokenizer, 7).pairs(tf.constant(first), tf.constant(second))
-    for name, values in expected.items():
-        np.testing.assert_array_equal(found[name], values)
+    for length in (7, 8):
+        expected = tokenizer(first, second, max_length=length)
+        found = GraphText(tokenizer, length).pairs(tf.constant(first), tf.constant(second))
+        for name, values in expected.items():
+            np.testing.assert_array_equal(found[name], values)
     assert (expected["segment_ids"].max() == 1) == rules.numbers_segments
 
 

@@ -21,13 +21,17 @@ class GraphText(tf.Module):
         self._sep_id = tokenizer.sep_id
         self._numbers_segments = tokenizer.rules.numbers_segments
         self._cuts_left = tokenizer.rules.truncation_side == "left"
+        self._rest_to_longer = tokenizer.rules.gives_rest_to_longer
 
     def pairs(self, text_a: tf.Tensor, text_b: tf.Tensor) -> dict[str, tf.Tensor]:
         """`make_pair_features` for strings [B], the second may be empty: ids, mask, segments, int32 [B, L]."""
         first = self._tokenizer.encode(text_a)
         second = self._tokenizer.encode(text_b)
         keep_a, keep_b = kept_lengths(
-            first.row_lengths(), second.row_lengths(), self.max_seq_length
+            first.row_lengths(),
+            second.row_lengths(),
+            self.max_seq_length,
+            rest_to_longer=self._rest_to_longer,
         )
         return self._packed(self._cut(first, keep_a), self._cut(second, keep_b), keep_b > 0)
 
@@ -59,9 +63,14 @@ class GraphText(tf.Module):
         return tf.RaggedTensor.from_row_lengths(tf.fill([tf.reduce_sum(lengths)], id), lengths)
 
 
-def kept_lengths(num_a: tf.Tensor, num_b: tf.Tensor, limit: int) -> tuple[tf.Tensor, tf.Tensor]:
+def kept_lengths(
+    num_a: tf.Tensor, num_b: tf.Tensor, limit: int, *, rest_to_longer: bool = False
+) -> tuple[tf.Tensor, tf.Tensor]:
     """`text.model_inputs.kept_lengths` for many pairs, int64 [B]."""
     room = limit - 3
-    keep_a = tf.minimum(num_a, tf.maximum(room - num_b, (room + 1) // 2))
+    half_a = tf.fill(tf.shape(num_a), tf.constant((room + 1) // 2, tf.int64))
+    if rest_to_longer:
+        half_a = tf.where(num_a <= num_b, tf.constant(room // 2, tf.int64), half_a)
+    keep_a = tf.minimum(num_a, tf.maximum(room - num_b, half_a))
     keep_a = tf.where(num_b > 0, keep_a, tf.minimum(num_a, limit - 2))
     return keep_a, tf.where(num_b > 0, tf.minimum(num_b, room - keep_a), 0)

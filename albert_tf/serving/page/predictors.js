@@ -44,9 +44,12 @@ class Predictor {
     const a = tokenizer.encode(textA), b = textB ? tokenizer.encode(textB) : [];
     if (!b.length) return this.sequence(tokenizer.cut(a, limit - 2));
     const room = limit - 3;
-    const keptA = Math.min(a.length, Math.max(room - b.length, Math.floor((room + 1) / 2)));
+    // Of an odd number of places, the first text gets one more; with the rules of transformers, the longer one does.
+    const isShorter = tokenizer.rules.finds_special_tokens && a.length <= b.length;
+    const halfA = Math.floor((room + (isShorter ? 0 : 1)) / 2);
+    const keptA = Math.min(a.length, Math.max(room - b.length, halfA));
     const keptB = Math.min(b.length, room - keptA);
-    return this.sequence(tokenizer.cut(a, keptA), tokenizer.cut(b, keptB));
+    return this.sequence(tokenizer.cut(a, keptA), keptB ? tokenizer.cut(b, keptB) : null);
   }
 
   // For each sequence its outputs {name: {values, dims}}, the longest sequences first computed. Between batches, the

@@ -50,11 +50,14 @@ def make_pair_features(settings: PairSettings, examples: Sequence[TextExample]) 
     """
     texts = [text for example in examples for text in (example.text_a, example.text_b or "")]
     ids = settings.tokenizer.encode_batch(texts)
+    rest_to_longer = settings.tokenizer.rules.gives_rest_to_longer
     pairs = []
     uncut_lengths = []
     for ids_a, ids_b in zip(ids[::2], ids[1::2], strict=True):
         uncut_lengths.append(len(ids_a) + 2 + (len(ids_b) + 1 if len(ids_b) else 0))
-        length_a, length_b = kept_lengths(len(ids_a), len(ids_b), settings.max_seq_length)
+        length_a, length_b = kept_lengths(
+            len(ids_a), len(ids_b), settings.max_seq_length, rest_to_longer=rest_to_longer
+        )
         first = settings.tokenizer.cut(ids_a, length_a)
         pairs.append((first, settings.tokenizer.cut(ids_b, length_b) if length_b else None))
     columns = _label_columns(examples)

@@ -7,6 +7,7 @@ from albert_tf import load_predictor
 from albert_tf.formats.pretrained import weights_of
 from albert_tf.serving import graph_engines, onnx_files
 from albert_tf.serving.page.offline import model_data
+from albert_tf.text.rules import TokenizerRules
 from tests.serving.conftest import items_of, random_texts
 from tests.serving.page import node
 
@@ -76,6 +77,19 @@ def test_every_kind_of_model_has_the_same_answers(kind, sources, tmp_path):
         assert answer.keys() == of_python.keys() - {"text"}
         check_same(answer, of_python)
     assert kind != "tags" or any(answer["entities"] for answer in answers)
+
+
+@pytest.mark.parametrize("length", [4, 9, 10])
+def test_pairs_for_a_model_of_others_are_cut_as_in_python(length, sources, tmp_path):
+    predictor = load_predictor(sources("pairs"), engine="tensorflow", max_seq_length=length)
+    of_others = TokenizerRules(finds_special_tokens=True)
+    own = predictor.tokenizer
+    predictor.tokenizer = type(own)(own.content, rules=of_others, **own.cleaning)
+    lengths = [(5, 5), (3, 9), (9, 3), (1, 9)]
+    items = [{"text_a": "the " * a, "text_b": "cat " * b} for a, b in lengths]
+    expected = predictor.answered(list(map(predictor.check, items)))
+    for answer, of_python in zip(asked(predictor, items, tmp_path), expected, strict=True):
+        check_same(answer, of_python)
 
 
 def test_long_texts_are_read_in_windows(sources, tmp_path):

@@ -20,6 +20,7 @@ from albert_tf.tasks.classification.text_pairs import (
 from albert_tf.tasks.classification.tsv import find_labels, read_own, with_values
 from albert_tf.tasks.sequences import PairSettings
 from albert_tf.text.model_inputs import kept_lengths
+from albert_tf.text.rules import TokenizerRules
 from albert_tf.text.tokenizer import Tokenizer
 from tests.helpers import train_spm
 
@@ -77,6 +78,36 @@ def test_kept_lengths_equal_dropping_token_by_token():
         while a + b > room:  # the original's rule
             a, b = (a - 1, b) if a > b else (a, b - 1)
         assert kept_lengths(num_a, num_b, length) == (a, b), (num_a, num_b, length)
+
+
+# Lengths of two texts -> what tokenizers 0.23.3 keeps of them in a sequence of 8 tokens ("longest_first").
+KEPT_BY_TRANSFORMERS = {
+    (1, 9): (1, 4),
+    (2, 3): (2, 3),
+    (2, 9): (2, 3),
+    (3, 2): (3, 2),
+    (3, 3): (2, 3),
+    (3, 9): (2, 3),
+    (5, 5): (2, 3),
+    (8, 9): (2, 3),
+    (9, 1): (4, 1),
+    (9, 2): (3, 2),
+    (9, 3): (3, 2),
+    (9, 8): (3, 2),
+}
+
+
+def test_pairs_for_a_model_of_others_are_cut_as_in_transformers():
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"]
+    rules = TokenizerRules(finds_special_tokens=True)
+    of_others = Tokenizer.from_bytes("\n".join(tokens).encode(), rules=rules)
+    for (num_a, num_b), kept in KEPT_BY_TRANSFORMERS.items():
+        assert kept_lengths(num_a, num_b, 8, rest_to_longer=True) == kept
+        texts = (" ".join(["a"] * num_a), " ".join(["b"] * num_b))
+        table = features_of(of_others, [TextExample("", *texts)], max_seq_length=8)
+        ids = table.sequence("input_ids", 0).tolist()
+        assert (ids.count(5), ids.count(6)) == kept
+        assert of_others(*texts, max_length=8)["input_ids"][0].tolist() == ids
 
 
 def test_labels_and_scores_are_columns(tokenizer):
