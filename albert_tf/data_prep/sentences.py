@@ -163,9 +163,14 @@ def line_separator(before: str, after: str) -> str:
     return "" if joins else " "
 
 
+def without_lone_surrogates(text: str) -> str:
+    """A text with U+FFFD in the place of half a surrogate pair, which JSON can contain and UTF-8 cannot encode."""
+    return _LONE_SURROGATE.sub("\ufffd", text)
+
+
 def split_paragraph(paragraph: str, *, language: str = "en") -> list[str]:
     """Splits a paragraph: 'Mr. Bo left. "Who? Me?" she said.' -> ['Mr. Bo left.', '"Who?', 'Me?" she said.']."""
-    text = _LONE_SURROGATE.sub("\ufffd", " ".join(paragraph.split()))
+    text = without_lone_surrogates(" ".join(paragraph.split()))
     sentences: list[str] = []
     for piece in in_pieces(text):
         sentences += _split_piece(piece, language)

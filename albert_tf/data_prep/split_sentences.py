@@ -223,7 +223,7 @@ def _read_records(records: Iterable[json_records.Record], key: str) -> Iterator[
         if not isinstance(text, str):
             expected = f"an object with a text {key!r}; --text_field names another"
             raise UserError(f"{place}: expected {expected}, got {_shape_of(record)}")
-        lines: list[str] = text.splitlines()
+        lines: list[str] = prose.without_lone_surrogates(text).splitlines()
         is_page = key == "text" and record.keys() - {"revid"} == _KEYS_OF_PAGES
         if is_page and lines and _title(lines[0]) == _title(str(record["title"])):
             del lines[0]

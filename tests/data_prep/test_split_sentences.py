@@ -192,6 +192,17 @@ def test_json_lines(tmp_path):
     ]
 
 
+def test_half_a_surrogate_pair_in_json_is_a_replacement_character(tmp_path):
+    page = {
+        "id": "1",
+        "url": "u",
+        "title": "T",
+        "text": "It is here.\nHistory \ud83d.\nSo \ude00 it is.",
+    }
+    documents = split(tmp_path, {"a.jsonl": json.dumps(page) + "\n"}, drop_fragments=False)
+    assert documents == [["It is here.", "History \ufffd.", "So \ufffd it is."]]
+
+
 RECORDS = [
     {"id": 0, "tags": ["[", {"a": "}]"}], "text": 'He said "[no]". Two is \\ here.'},
     {"id": 1, "tags": [], "text": "Three is here. Four {is} here."},
