@@ -164,7 +164,7 @@ def check_width(folder: str, hidden_size: int) -> None:
 
 
 def _pooling(path: str) -> str:
-    """The pooling that a module's file names, under our name; of several, they are joined."""
+    """The pooling that a module's file names, under our name: the mean if it names none, several joined."""
     settings_of_pooling = files.read_json(path)
     # The name in version 6, in older folders a switch for each kind, of which several may be on.
     switches = [POOLINGS[name].sentence_transformers for name in ORDER_OF_SWITCHES]
@@ -172,6 +172,8 @@ def _pooling(path: str) -> str:
     chosen: Any = [name for name in dict.fromkeys(switches) if settings_of_pooling.get(name)]
     if "pooling_mode" in settings_of_pooling:
         chosen = settings_of_pooling["pooling_mode"]
+    elif not any(name.startswith("pooling_mode_") for name in settings_of_pooling):
+        chosen = "mean"  # the library's default
     if not isinstance(chosen, list):
         chosen = [chosen]
 

@@ -60,6 +60,17 @@ def test_vectors_of_every_module_are_those_of_sentence_transformers(name, tmp_pa
     assert exported.embed([]).shape == (0, len(expected[0]))
 
 
+def test_a_pooling_that_names_no_kind_is_the_mean(tmp_path):
+    """As in sentence-transformers 6.2, `Pooling.load`."""
+    others.write_embedder(tmp_path / "mean", *others.MODULES["mean"])
+    path = tmp_path / "mean" / "1_Pooling" / "config.json"
+    path.write_text(json.dumps({"word_embedding_dimension": 32}))
+    vectors = load_predictor(tmp_path / "mean").embed(others.TEXTS)
+    np.testing.assert_allclose(vectors, RECORDED["vectors"]["mean"], **TOLERANCE)
+    path.write_text(json.dumps({"pooling_mode_mean_tokens": False}))
+    assert "expected poolings of" in error_of(load_predictor, tmp_path / "mean")
+
+
 @pytest.mark.parametrize("name", ["other_order", "layer_norm"])
 def test_converted_modules_give_the_same_vectors(name, tmp_path):
     pooling, modules = others.MODULES[name]
