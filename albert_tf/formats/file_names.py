@@ -11,3 +11,4 @@ TF1_OWN_KEY = "_albert_tf"  # our own settings in it; the original ignores unkno
 GRAPH = "saved_model.pb"
 ASSETS = "assets"  # folder of a SavedModel
 EXPORT = "export.json"  # describes the model of an export of ours
+ONNX_MODEL = "model.onnx"  # of an ONNX export, which predictors compute

@@ -15,7 +15,14 @@ from absl import logging
 
 from albert_tf.core import files
 from albert_tf.core.errors import UserError, first_line, shortened
-from albert_tf.formats import keras_hub, model_card, sentence_transformers, tf1
+from albert_tf.formats import (
+    embedding_modules,
+    keras_hub,
+    model_card,
+    sentence_transformers,
+    tf1,
+)
+from albert_tf.formats.file_names import GRAPH, ONNX_MODEL, WEIGHT_FILES
 from albert_tf.formats.hugging_face.write import left_out_of, write
 from albert_tf.formats.layouts import read_weights
 from albert_tf.formats.load_remarks import remark_on_load
@@ -196,13 +203,15 @@ def save_pretrained(
         its own values for these.
 
     Raises:
-      UserError: the format is unknown, the vocabulary cannot be read, or the folder cannot be written.
+      UserError: the format is unknown, the vocabulary cannot be read, the folder cannot be written, or has a model that
+        would be read instead.
     """
     if format not in FORMATS:
         raise UserError(f"format must be one of {', '.join(FORMATS)}; got {format!r}")
     folder = str(folder)
     if files.is_folder(f"{folder}/checkpoints"):
         raise UserError(f"{folder}: a run's folder, whose config.json would be replaced")
+    _check_is_read(folder, format, is_embedder=isinstance(model, heads.AlbertForEmbedding))
     cleaning = _cleaning(**cleaning)
     tokenizer = spm_model_file or None
     if isinstance(tokenizer, Tokenizer):
@@ -227,6 +236,22 @@ def save_pretrained(
         write(model, folder, task or {}, card=text, further=further, **settings)
     except (OSError, safetensors.SafetensorError, tf.errors.OpError) as error:
         raise UserError(f"{folder}: the model cannot be written ({first_line(error)})") from None
+
+
+def _check_is_read(folder: str, format: str, *, is_embedder: bool) -> None:
+    """Checks that a model will be read from the folder to which it is written, and not an older one beside it."""
+    names = files.names_in(folder) if files.is_folder(folder) else []
+    older = []
+    if embedding_modules.recognizes(folder) and (format == "tf1" or not is_embedder):
+        older.append(embedding_modules.MODULES)
+    if format == "tf1":
+        older += [name for name in names if name.startswith((*WEIGHT_FILES, GRAPH))]
+    if older:
+        reason = f"has {older[0]} of another model, which would be read instead of this one"
+        raise UserError(f"{folder}: {reason}; remove it, or give another folder")
+    if ONNX_MODEL in names:
+        reason = f"predictors compute the older {ONNX_MODEL} in it; export it again, or remove it"
+        logging.warning("%s: %s", folder, reason)
 
 
 def _with_untrained_heads(

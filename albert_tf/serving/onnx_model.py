@@ -12,7 +12,7 @@ from albert_tf.core import files
 from albert_tf.core.errors import UserError, shortened
 from albert_tf.core.workers import num_cores
 from albert_tf.formats import exported_files
-from albert_tf.formats.file_names import EXPORT, TF1_CONFIG
+from albert_tf.formats.file_names import EXPORT, ONNX_MODEL, TF1_CONFIG
 from albert_tf.formats.weights import Weights, encoder_shapes, head_shapes
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.head_names import PRETRAINING
@@ -21,7 +21,7 @@ from albert_tf.serving.graph_engines import GraphEngine, Run
 from albert_tf.serving.parts import TOKENS
 from albert_tf.tasks.predictor import Arrays, Compute, Features
 
-MODEL = "model.onnx"
+MODEL = ONNX_MODEL
 MASKED_LM = "masked_lm.onnx"
 TOKENS_OF_BATCH = "tokens_of_batch"  # a setting beside that of the engine in an export's file
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")  # `TOKENS` as transformers names them

@@ -132,6 +132,31 @@ def test_values_that_are_not_finite_are_rejected_by_name(tmp_path, format):
         load_pretrained(tmp_path)
 
 
+def test_a_model_is_not_written_where_an_older_one_would_be_read(tmp_path, caplog):
+    older = AlbertForPreTraining(TINY, seed=1)
+    embedder = heads.AlbertForEmbedding(TINY, seed=1)
+    newer = AlbertForPreTraining(TINY, seed=2)
+    for name, first in (("hf", older), ("modules", embedder)):
+        save_pretrained(first, tmp_path / name)
+    message = "of another model, which would be read instead of this one; remove it, or give anoth"
+    for name, format in (("hf", "tf1"), ("modules", "hf"), ("modules", "tf1")):
+        assert message in error_of(save_pretrained, newer, tmp_path / name, format)
+    assert_same_model(older, load_pretrained(tmp_path / "hf"))
+
+    # Those that are replaced, or read after it.
+    save_pretrained(newer, tmp_path / "hf")
+    assert_same_model(newer, load_pretrained(tmp_path / "hf"))
+    save_pretrained(heads.AlbertForEmbedding(TINY, seed=2), tmp_path / "modules")
+    save_pretrained(older, tmp_path / "tf1", "tf1")
+    save_pretrained(newer, tmp_path / "tf1")
+    assert_same_model(newer, load_pretrained(tmp_path / "tf1"))
+
+    assert not caplog.messages
+    (tmp_path / "hf" / "model.onnx").touch()
+    save_pretrained(newer, tmp_path / "hf")
+    assert "predictors compute the older model.onnx in it" in caplog.text
+
+
 @pytest.mark.parametrize("format", ["hf", "tf1"])
 @pytest.mark.parametrize("cls", [AlbertForPreTraining, heads.AlbertForSpanOrNone])
 def test_a_pooler_without_trained_values_stays_without(tmp_path, cls, format):
