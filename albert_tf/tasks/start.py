@@ -38,13 +38,17 @@ class Head:
         self.source = source
 
     def is_in(self, weights: Weights) -> bool:
-        """Whether a model was trained for the task; a classifier of transformers names its labels alone."""
+        """Whether a model was trained for the task.
+
+        A model of others names no task. Its classifier can be used if its labels have names, and so can a head whose
+        outputs need no names.
+        """
         if weights.model_class != self.model_class.__name__:
             return False
         foreign = weights.config.foreign
         own_name = self.source.task_name
-        name_of_labelled = own_name if "id2label" in foreign else ""
-        task_name = foreign.get("finetuning_task", name_of_labelled)
+        has_known_outputs = "id2label" in foreign or not self.has_output_per_label
+        task_name = foreign.get("finetuning_task", own_name if has_known_outputs else "")
         is_same_kind = weights.config.is_multi_label == self.source.is_multi_label
         return is_same_kind and task_name == own_name
 

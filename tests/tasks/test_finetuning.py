@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf import UserError, load_pretrained
+from albert_tf import UserError, load_pretrained, save_pretrained
 from albert_tf.data.reading import EXAMPLE_WEIGHTS
 from albert_tf.model import heads
 from albert_tf.tasks.classification import multi_label
@@ -565,3 +565,25 @@ def test_a_regression_of_transformers_keeps_its_head_whatever_its_label_is_calle
         return
     found = evaluate_here(run.runner, *flags)
     assert found["eval"] == pytest.approx(run.results["eval"], rel=1e-4)
+
+
+@pytest.mark.parametrize("task", ["squad1.1", "squad2.0", "race"])
+def test_a_head_of_others_is_used_if_its_outputs_need_no_names(task, finished, tmp_path):
+    """Starts, ends and scores of options are the same in every model; its files need not name a task."""
+    run = finished(task)
+    model = tmp_path / "model"
+    shutil.copytree(run.folder / "model", model)
+    config_file = model / "config.json"
+    if task == "squad2.0":  # transformers has no such class, but the original has
+        model = tmp_path / "tf1"
+        spm = run.folder / "model" / "spiece.model"
+        save_pretrained(load_pretrained(run.folder), model, "tf1", spm_model_file=spm)
+        config_file = model / "albert_config.json"
+    config = json.loads(config_file.read_text())
+    of_ours = ("finetuning_task", "id2label", "label2id", "albert_tf", "_albert_tf")
+    others = {key: config[key] for key in config if key not in of_ours}
+    config_file.write_text(json.dumps(others))
+
+    flags = [*run.flags, f"--init_checkpoint={model}", "--do_train=false", "--do_predict=false"]
+    found = evaluate_here(run.runner, *flags, f"--output_dir={tmp_path / 'run'}")
+    assert found["eval"] == pytest.approx(run.results["eval"], rel=1e-4, abs=1e-5)

@@ -17,6 +17,7 @@ from albert_tf.tasks.squad.answers import Answers
 from albert_tf.tasks.squad.questions import SquadQuestion
 from albert_tf.tasks.squad.settings import SquadConfig
 from albert_tf.tasks.squad.source import SquadSource
+from albert_tf.tasks.start import Head
 from albert_tf.tasks.teacher import outputs_of_teacher, taught_cross_entropy
 from albert_tf.training.losses import Ratio, binary_cross_entropy
 from albert_tf.training.task import Features, Files, Outputs, Predictions
@@ -31,11 +32,18 @@ def make_task(config: SquadConfig, run: FineTuningRunConfig) -> "SquadTask":
     return SquadTask(config, run)
 
 
+class SpanHead(Head):
+    """A head with scores of starts and ends, which are the same in every model."""
+
+    has_output_per_label = False
+
+
 class SquadTask(FineTuningTask):
     """SQuAD 1.1: answers questions by a part of their context; for the arguments see `FineTuningTask`."""
 
     model_class: type[ModelWithHead] = AlbertForSpan
     source_class = SquadSource
+    head_class = SpanHead
     config: SquadConfig
     best_metric = "f1"
     usual_predictions_file = "predictions/predictions.json"
