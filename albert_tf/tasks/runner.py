@@ -75,7 +75,7 @@ def defaults(
 
     if is_needed and model.task_name in definition.names:
         chosen = _of_model(definition, values, given_names, model, path)
-    elif definition.of_data and values["do_train"]:
+    elif definition.of_data:  # also of an evaluation, if the model names no task
         chosen = _of_data(definition, values, given_names)
     else:
         chosen = {}
@@ -129,7 +129,7 @@ def _of_model(
 def _of_data(
     definition: TaskDefinition, values: Mapping[str, Any], given_names: Set[str]
 ) -> dict[str, Any]:
-    """The settings that the data of a training says."""
+    """The settings that the data of a training or of an evaluation says."""
     assert definition.of_data
     settings = dict(definition.of_data(values, given_names))
     for name, value in settings.items():
