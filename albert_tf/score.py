@@ -5,7 +5,7 @@
 A line is a text, or a JSON object {"text": ...}, whose other keys are copied. For each text, `log_likelihood` is the
 sum of the log probabilities of its `tokens`, each masked in turn, and `perplexity` is the exponential of their negative
 mean (pseudo-perplexity, Salazar et al. 2020). The sum compares the sentences of a minimal pair, the mean sentences of
-different lengths.
+different lengths. A text without tokens has a sum of 0 and no perplexity.
 """
 
 import types
@@ -30,7 +30,7 @@ def main(settings: AnswerSettings) -> None:
         text_keys=predictor.text_keys,
         empty="",
         line_format="text",
-        check=lambda item: predictor.row_to_score(item) if item else nothing,
+        check=lambda item: predictor.row_to_score(item, may_be_empty=True) if item else nothing,
         answered=predictor.score_rows,
         remarks=predictor.remarks,
     )

@@ -293,6 +293,14 @@ def test_the_command_scores_lines(tiny_pretrained, monkeypatch, capsys):
     assert first["log_likelihood"] < 0 and second["id"] == 7 and second["tokens"] >= 1
     assert empty == {"log_likelihood": 0.0, "tokens": 0, "perplexity": None}
 
+    # Texts without tokens have an answer, too.
+    lines = b'{"text": "", "id": 1}\n{"text": null, "id": 2}\n{"text": "carl", "id": 3}\n'
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(lines)))
+    score.main(settings)
+    answers = list(map(json.loads, capsys.readouterr().out.splitlines()))
+    assert answers[:2] == [{"id": id, **empty} for id in (1, 2)]
+    assert answers[2]["log_likelihood"] == second["log_likelihood"]
+
 
 def test_kinds_of_lines_may_be_mixed_and_padding_changes_nothing(tiny_pretrained):
     lines = [

@@ -144,12 +144,13 @@ class PretrainedPredictor(PairPredictor, Embedder):
             )
         return answers
 
-    def row_to_score(self, text: Item) -> list[int]:
+    def row_to_score(self, text: Item, *, may_be_empty: bool = False) -> list[int]:
         """The ids of a text to score, with [CLS] and [SEP]; an unusable text is an error."""
         example = super().check(text)
         limit = self.task_settings["max_seq_length"]
         ids = self.tokenizer.encode(example.text_a)
-        if example.text_b is not None or not 0 < len(ids) <= limit - 2:
+        least = 0 if may_be_empty else 1
+        if example.text_b is not None or not least <= len(ids) <= limit - 2:
             expected = f"a text to score has 1 to {limit - 2} tokens and no tab"
             raise UserError(f"{expected}; got {len(ids)} tokens in {shortened(text)}")
         return [self.tokenizer.cls_id, *ids, self.tokenizer.sep_id]
