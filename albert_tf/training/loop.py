@@ -145,8 +145,8 @@ def _evaluation_of_best(
         return last_evaluation
     if not evaluator and state.step > state.first_step and state.folder.is_chief:
         reason = f"the model of step {best_step:,} is kept, the best one that was evaluated"
-        advice = f"the same command with --do_eval compares it with that of step {state.step:,}"
-        print(f"NOTE      {reason}; {advice}", flush=True)
+        advice = "the same command with --do_eval and data to evaluate on compares it with that of"
+        print(f"NOTE      {reason}; {advice} step {state.step:,}", flush=True)
     checkpoints.restore(checkpoints.best_path)
     return evaluator.results() if evaluator else {}
 

@@ -142,7 +142,9 @@ def test_a_model_that_is_kept_while_later_ones_were_not_evaluated_is_named(fine_
     assert "NOTE" not in output
     _, output = fine_tune("run", [], "--do_eval=false")
     note = "NOTE      the model of step 1 is kept, the best one that was evaluated"
-    advice = "the same command with --do_eval compares it with that of step 6"
+    advice = (
+        "the same command with --do_eval and data to evaluate on compares it with that of step 6"
+    )
     assert f"{note}; {advice}" in output
     assert results_of(folder)["step"] == 1
     _, output = fine_tune("run", [0.6], "--do_eval")
