@@ -37,6 +37,9 @@ from albert_tf.model.weight_sharing import Weights, cast_weights_per_layer
 class Embeddings(tf_keras.layers.Layer):
     """Sum of word, segment and position embeddings, LayerNorm, dropout; float32, all of width E."""
 
+    # A table [V, E] and ids [B, L] -> [B, L, E]. An export may take the rows in another way.
+    lookup = staticmethod(tf.gather)
+
     def __init__(self, config: AlbertConfig, initializers: "Initializers"):
         super().__init__(dtype="float32", name="embeddings")
         self.config = config
@@ -53,10 +56,10 @@ class Embeddings(tf_keras.layers.Layer):
 
     def call(self, input_ids, segment_ids, position_ids=None, seed=None):
         """Ids [B, L] of tokens, segments and positions (by default from 0 on) -> [B, L, E]."""
-        words_BLE = tf.gather(self.word_embeddings, input_ids)
+        words_BLE = self.lookup(self.word_embeddings, input_ids)
         # A gather instead of a product with one-hot vectors: its gradient has a row for every position, and the norm
         # for gradient clipping counts each of these rows, as in the original on CPU and GPU.
-        types_BLE = tf.gather(self.token_type_embeddings, segment_ids)
+        types_BLE = self.lookup(self.token_type_embeddings, segment_ids)
         length = input_ids.shape[1] or tf.shape(input_ids)[1]
         positions = self.position_embeddings[:length]
         if position_ids is not None:

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from albert_tf import AlbertForPreTraining, UserError, load_predictor, save_pretrained
 from albert_tf.export import export_model
@@ -44,6 +45,24 @@ def test_int8_is_smaller_and_near(classifier):
     logits = classifier(features())["logits"].numpy()
     difference = np.abs(tflite.runner(small)(**features())["logits"] - logits).max()
     assert 1e-4 < difference < 0.2 * np.ptp(logits)
+
+
+@pytest.mark.parametrize("has_rare_token", [False, True])
+def test_a_row_of_large_numbers_does_not_coarsen_other_rows(has_rare_token):
+    # Wide enough that the table is stored as bytes.
+    model = AlbertForPreTraining(CONFIG.replace(embedding_size=64), seed=5)
+    inputs = features()
+    rare = min(set(range(CONFIG.vocab_size)) - set(inputs["input_ids"].ravel()))
+    if has_rare_token:
+        inputs["input_ids"][0, 3] = rare
+    table = model.encoder.embeddings.word_embeddings
+    factors = np.where(np.arange(CONFIG.vocab_size) == rare, 3000, 1)
+    table.assign(table.numpy() * factors[:, None])
+
+    found = tflite.runner(tflite.convert(model, LENGTH, "int8"))(**inputs)["sequence_output"]
+    expected = model.encoder(inputs)["sequence_output"].numpy()
+    assert np.abs(found - expected).max() < 0.05 * np.ptp(expected)
+    assert model.encoder.embeddings.lookup is tf.gather
 
 
 @pytest.mark.parametrize("quantization", ["none", "int8"])
