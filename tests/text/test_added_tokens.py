@@ -12,6 +12,7 @@ from albert_tf import Tokenizer, UserError
 from albert_tf.formats.tokenizer_files import vocabulary_files
 from albert_tf.text import added_tokens, earlier_vocabularies
 from albert_tf.text.added_tokens import AddedToken
+from albert_tf.text.rules import TokenizerRules
 from albert_tf.text.wordpiece_json import vocabulary_of
 from tests.helpers import error_of
 
@@ -114,6 +115,16 @@ SPACES = {
 }
 
 
+# The ids that the class AlbertTokenizer of transformers 5.24 gives with the same tokens.
+SPACES_OF_OTHERS = {
+    "the [N] function": [14, 6001, 41],
+    "the[N] function": [14, 6001, 41],
+    "a [N]": [15, 6001],
+    " [N] [N] a": [6001, 6001, 15],
+    "the [E1] function": [14, 6000, 41],
+}
+
+
 def test_white_space_before_a_plain_token_is_a_token_and_beside_a_special_one_none():
     added = [
         AddedToken("[E1]", 6000, added_tokens.SPECIAL),
@@ -124,6 +135,9 @@ def test_white_space_before_a_plain_token_is_a_token_and_beside_a_special_one_no
     assert {text: tokenizer.encode(text) for text in SPACES} == SPACES
     for text, ids in SPACES.items():
         assert tokenizer.encode_with_offsets(text)[0] == ids
+    of_others = TokenizerRules(finds_special_tokens=True)
+    tokenizer = Tokenizer.from_bytes(content, added_tokens=added, rules=of_others)
+    assert {text: tokenizer.encode(text) for text in SPACES_OF_OTHERS} == SPACES_OF_OTHERS
 
 
 @pytest.mark.parametrize(

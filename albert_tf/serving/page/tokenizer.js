@@ -100,7 +100,7 @@ class Tokenizer {
     this.spaceId = data.space_id;
     this.added = data.added;  // for each token the characters that each place of it may have, the longest first
     this.addedIds = new Map(Object.entries(data.added_ids));
-    this.plainIds = new Set(data.plain_ids);
+    this.idsAfterSpace = new Set(data.ids_after_space);
   }
 
   encode(text) { return this.#parts(codesOf(text)).ids; }
@@ -134,7 +134,7 @@ class Tokenizer {
       const endsInSpace = this.tables.is(codes[end - 1], IN.space);
       part.ids.forEach((id, i) => { ids.push(id); spans.push(part.spans[i].map(place => start + place)); });
       const isInside = isAfterPlain || part.ids.length;
-      const hasSpace = endsInSpace && isInside && this.plainIds.has(nextId);
+      const hasSpace = endsInSpace && isInside && this.idsAfterSpace.has(nextId);
       if (hasSpace && this.spaceId !== null) { ids.push(this.spaceId); spans.push([end, end]); }
     };
     for (let place = 0; place < codes.length;) {
@@ -145,7 +145,7 @@ class Tokenizer {
       addPart(place, id);
       ids.push(id);
       spans.push([place, place + length]);
-      isAfterPlain = this.plainIds.has(id);
+      isAfterPlain = this.idsAfterSpace.has(id);
       start = place += length;
     }
     addPart(codes.length, null);

@@ -121,7 +121,7 @@ def tokenizer_data(tokenizer: Tokenizer, source: str) -> dict[str, Any]:
         "space_id": tokenizer.space_id,
         "added": [added_tokens.forms_of(token, tokenizer.do_lower_case) for token in longest_first],
         "added_ids": tokenizer.added_ids,
-        "plain_ids": [token.id for token in tokens if token.kind == added_tokens.PLAIN],
+        "ids_after_space": sorted(tokenizer.ids_after_space),
         "tokens": tokenizer.vocabulary(),
     }
     return {**data, **_DATA[type(tokenizer)](tokenizer, source)}

@@ -50,7 +50,8 @@ class Tokenizer(abc.ABC):
       rules: what the tokenizer of a model of others does differently.
       added_ids: the ids of the texts that are found as added tokens, also by their lower case.
       found_special_tokens: the special tokens that are found in texts, by `rules`.
-      space_id: the id of the token for white space before a plain added token, None if there is none.
+      space_id: the id of the token for white space before some added tokens, None if there is none.
+      ids_after_space: the ids of these added tokens: plain ones, but not in a tokenizer of others.
 
     Raises:
       UserError: the bytes are not a vocabulary of this kind, or a special token is missing.
@@ -100,7 +101,9 @@ class Tokenizer(abc.ABC):
         ids = {token.text: token.id for token in tokens}
         ids_in_lower_case = {in_lower_case(text): id for text, id in ids.items()}
         self.added_ids = ids_in_lower_case | ids
-        self._plain_ids = {token.id for token in tokens if token.kind == PLAIN}
+        # Tokenizers of others, which find special tokens, split a text at white space first.
+        keeps_space = not self.rules.finds_special_tokens
+        self.ids_after_space = {token.id for token in tokens if token.kind == PLAIN and keeps_space}
 
     # --- What a kind of vocabulary defines; `kinds` lists the kinds ---
 
@@ -347,13 +350,13 @@ class Tokenizer(abc.ABC):
             end = start + len(part)
             if number % 2:
                 id = self._id_of_added(part)
-                is_after_plain = id in self._plain_ids
+                is_after_plain = id in self.ids_after_space
                 yield [id], [(start, end)]
             elif part:
                 ids, spans = self._encode_part(part)
                 is_before_plain = (
                     number + 1 < len(parts)
-                    and self._id_of_added(parts[number + 1]) in self._plain_ids
+                    and self._id_of_added(parts[number + 1]) in self.ids_after_space
                 )
                 is_inside = is_after_plain or len(ids) > 0
                 has_space = is_before_plain and is_inside and part[-1].isspace()

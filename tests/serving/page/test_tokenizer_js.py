@@ -57,8 +57,9 @@ def test_every_kind_of_unigram_model_has_the_same_tokens(settings, tmp_path):
     check_equal(tokenizer, texts, tmp_path)
 
 
+@pytest.mark.parametrize("is_of_others", [True, False])
 @pytest.mark.parametrize("file", ["albert-minilm-l6/vocab.txt", "albert-tiny-docs/spiece.model"])
-def test_added_and_special_tokens_are_found(file, tmp_path):
+def test_added_and_special_tokens_are_found(file, is_of_others, tmp_path):
     shutil.copy(ROOT / "models" / file, tmp_path)
     path = tmp_path / file.rpartition("/")[2]
     size = Tokenizer.from_file(path).vocab_size
@@ -68,7 +69,7 @@ def test_added_and_special_tokens_are_found(file, tmp_path):
         for number, (text, is_plain) in enumerate(added.items())
     }
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"added_tokens_decoder": described}))
-    rules = TokenizerRules(finds_special_tokens=True)
+    rules = TokenizerRules(finds_special_tokens=is_of_others)
     tokenizer = Tokenizer.from_file(path, rules=rules)
     assert len(tokenizer.added_tokens) == len(added)
     texts = [
