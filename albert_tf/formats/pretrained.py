@@ -22,7 +22,7 @@ from albert_tf.formats import (
     sentence_transformers,
     tf1,
 )
-from albert_tf.formats.file_names import GRAPH, ONNX_MODEL, WEIGHT_FILES
+from albert_tf.formats.file_names import EXPORT, GRAPH, ONNX_MODEL, WEIGHT_FILES
 from albert_tf.formats.hugging_face.write import left_out_of, write
 from albert_tf.formats.layouts import read_weights
 from albert_tf.formats.load_remarks import remark_on_load
@@ -249,7 +249,7 @@ def _check_is_read(folder: str, format: str, *, is_embedder: bool) -> None:
     if older:
         reason = f"has {older[0]} of another model, which would be read instead of this one"
         raise UserError(f"{folder}: {reason}; remove it, or give another folder")
-    if ONNX_MODEL in names:
+    if ONNX_MODEL in names and EXPORT in names:
         reason = f"predictors compute the older {ONNX_MODEL} in it; export it again, or remove it"
         logging.warning("%s: %s", folder, reason)
 

@@ -11,7 +11,7 @@ import numpy as np
 from albert_tf.core import files
 from albert_tf.core.errors import UserError, shortened
 from albert_tf.core.workers import num_cores
-from albert_tf.formats import exported_files
+from albert_tf.formats import exported_files, transformers_folders
 from albert_tf.formats.file_names import EXPORT, ONNX_MODEL, TF1_CONFIG
 from albert_tf.formats.weights import Weights, encoder_shapes, head_shapes
 from albert_tf.model.config import AlbertConfig
@@ -118,9 +118,16 @@ class OnnxModel(Compute):
 
 
 def is_export(path: str) -> bool:
-    """Whether a path is that of an ONNX file, or of a folder with one of our exports in it."""
-    is_file = path.endswith(".onnx") and not files.is_folder(path)
-    return is_file or files.exists(os.path.join(path, MODEL))
+    """Whether a path is that of an ONNX file, or of a folder with one of our exports in it.
+
+    Beside the weights of transformers, an ONNX file without our description is that of another program.
+    """
+    if path.endswith(".onnx") and not files.is_folder(path):
+        return True
+    if not files.exists(os.path.join(path, MODEL)):
+        return False
+    is_of_others = transformers_folders.layout_of(path).recognizes(path)
+    return files.exists(os.path.join(path, EXPORT)) or not is_of_others
 
 
 def read(path: str) -> Weights:

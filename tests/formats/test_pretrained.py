@@ -151,8 +151,10 @@ def test_a_model_is_not_written_where_an_older_one_would_be_read(tmp_path, caplo
     save_pretrained(newer, tmp_path / "tf1")
     assert_same_model(newer, load_pretrained(tmp_path / "tf1"))
 
+    (tmp_path / "hf" / "model.onnx").touch()  # of another program
+    save_pretrained(newer, tmp_path / "hf")
     assert not caplog.messages
-    (tmp_path / "hf" / "model.onnx").touch()
+    (tmp_path / "hf" / "export.json").touch()
     save_pretrained(newer, tmp_path / "hf")
     assert "predictors compute the older model.onnx in it" in caplog.text
 

@@ -120,6 +120,13 @@ def test_a_file_is_read_in_its_folder_and_a_folder_by_any_name(in_onnx, tmp_path
     assert load_predictor("model.onnx").predict(["anna"]) == expected
 
 
+def test_an_onnx_file_of_another_program_beside_weights_is_not_read(sources, tmp_path):
+    expected = load_predictor(sources("embedder")).embed("anna")
+    folder = shutil.copytree(sources("embedder"), tmp_path / "model")
+    (folder / "model.onnx").write_bytes(b"of another program")
+    np.testing.assert_array_equal(load_predictor(folder).embed("anna"), expected)
+
+
 def test_the_layers_of_an_export_stay(in_onnx):
     onnx = in_onnx("embedder")
     with pytest.raises(UserError, match="layers of an ONNX export cannot be changed"):
