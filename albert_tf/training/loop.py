@@ -322,6 +322,12 @@ class TrainingLoop:
         raise Interrupted(message, state.interruption.number or signal.SIGTERM)
 
     def _save(self, step: int) -> None:
+        """Saves the state; a `UserError` instead, if the model has diverged since the last line of the log.
+
+        Otherwise it would take the place of an older checkpoint, and the same command would continue from it.
+        """
+        last_logged, _ = self._last_logged
+        self._check_finite(self._state.accumulators.results(), last_logged, step)
         self._state.checkpoints.save(step)
         self._saved_step = step
 

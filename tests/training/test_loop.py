@@ -244,6 +244,14 @@ def test_a_loss_that_is_not_finite_stops_the_run(pretrain, eager, tmp_path):
     assert os.path.exists(tmp_path / "run" / "checkpoints" / "step-1.index")
 
 
+def test_a_model_that_has_diverged_takes_the_place_of_no_checkpoint(pretrain, eager, tmp_path):
+    flags = ["--learning_rate=1e30", "--optimizer=adamw", "--log_every_steps=9"]
+    with pytest.raises(UserError, match="the loss is nan .* newest checkpoint is .*/step-1:"):
+        pretrain(*flags, "--save_checkpoints_steps=1", "--keep_checkpoint_max=1")
+    checkpoints = tmp_path / "run" / "checkpoints"
+    assert [path.name for path in checkpoints.glob("*.index")] == ["step-1.index"]
+
+
 def test_a_gradient_that_is_not_finite_stops_the_run_before_its_model_is_written(
     pretrain, eager, monkeypatch, tmp_path
 ):
