@@ -110,11 +110,13 @@ def test_optimizer_slots_of_tf1_checkpoints_are_left_out(tmp_path):
     reader = tf.train.load_checkpoint(prefix)
     names = list(reader.get_variable_to_shape_map())
     tensors = [tf.constant(reader.get_tensor(name)) for name in names]
+    slots = [f"bert/pooler/dense/bias/{slot}" for slot in ("adam_m", "Momentum", "RMSProp_1")]
+    further = ["global_step", *slots, "extra"]
     tf.raw_ops.SaveV2(
         prefix=prefix,
-        tensor_names=[*names, "global_step", "bert/pooler/dense/bias/adam_m", "extra"],
-        shape_and_slices=[""] * (len(names) + 3),
-        tensors=[*tensors, tf.constant(7), tf.zeros([20]), tf.zeros([2])],
+        tensor_names=[*names, *further],
+        shape_and_slices=[""] * (len(names) + len(further)),
+        tensors=[*tensors, tf.constant(7), *(tf.zeros([20]) for _ in slots), tf.zeros([2])],
     )
     weights = pretrained.read_weights(tmp_path)
     report = pretrained.assign_weights(AlbertForPreTraining(TINY).named_variables(), weights)
