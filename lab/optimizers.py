@@ -1,6 +1,7 @@
 """Muon, LAMB and AdamW side by side: the same steps, data and seed, each with several learning rates.
 
-    python -m lab.optimizers --data_dir=data
+    python -m lab.optimizers --num_pretraining_steps=600
+    python -m lab.optimizers --tasks=STS-B,SST-2 --data_dir=data
 
 Pretraining: a small ALBERT on the documentation of the installed packages, as in the tutorial, but for more steps.
 Fine-tuning: the model of `--init_checkpoint` on tasks of GLUE. A run is kept as soon as it ends; the same command
@@ -12,7 +13,7 @@ import datetime
 import json
 import os
 import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -35,6 +36,7 @@ PRETRAINING_RATES = {
 FINE_TUNING_RATES = {"adamw": (1e-4, 3e-4), "muon": (3e-4, 1e-3, 3e-3)}
 # Steps of 32 examples, and the metric by which rates are chosen.
 FINE_TUNING_TASKS = {"STS-B": "pearson", "SST-2": "accuracy"}
+TASKS = (PRETRAINING, *FINE_TUNING_TASKS)
 
 SMALL_MODEL = {
     "vocab_size": 4000,
@@ -51,9 +53,8 @@ SMALL_MODEL = {
 class OptimizerSettings(Settings):
     """The data, the steps, and where the results go."""
 
-    data_dir: str = setting(
-        "", "Folder with glue/; without it, pretraining alone.", input_path=True
-    )
+    tasks: str = setting(PRETRAINING, f"Of {', '.join(TASKS)}, separated by commas.")
+    data_dir: str = setting("", "Folder with glue/, for fine-tuning.", input_path=True)
     init_checkpoint: str = setting(
         "models/albert-minilm-l6", "What is fine-tuned.", input_path=True
     )
@@ -62,6 +63,13 @@ class OptimizerSettings(Settings):
     num_seeds: int = setting(3, "Seeds of the best rate of each optimizer.", minimum=1)
     work_dir: str = setting("optimizers", "Folder for text, records and runs.")
     output_file: str = setting("docs/results/data/optimizers.json", "JSON file.")
+
+    def __post_init__(self):
+        super().__post_init__()
+        if unknown := set(self.tasks.split(",")) - set(TASKS):
+            self.refuse("tasks", f"names {min(unknown)}; known are {', '.join(TASKS)}")
+        if self.tasks != PRETRAINING and not self.data_dir:
+            self.refuse("data_dir", "is required for fine-tuning")
 
 
 class Cell(NamedTuple):
@@ -153,29 +161,30 @@ def metric_of(task: str) -> str:
     return "masked_lm_accuracy" if task == PRETRAINING else FINE_TUNING_TASKS[task]
 
 
-def cells(results: dict[str, Scores], with_fine_tuning: bool, num_seeds: int) -> Iterator[Cell]:
+def rates_of(task: str) -> dict[str, tuple[float, ...]]:
+    """Optimizer -> the learning rates to try."""
+    return PRETRAINING_RATES if task == PRETRAINING else FINE_TUNING_RATES
+
+
+def cells(results: dict[str, Scores], tasks: Sequence[str], num_seeds: int) -> Iterator[Cell]:
     """All runs, in order: every rate with seed 1, then further seeds of the rate that was the best there."""
-    rates = {PRETRAINING: PRETRAINING_RATES}
-    if with_fine_tuning:
-        rates |= dict.fromkeys(FINE_TUNING_TASKS, FINE_TUNING_RATES)
-    for task, of_optimizer in rates.items():
-        for optimizer, choices in of_optimizer.items():
-            for rate in choices:
+    for task in tasks:
+        for optimizer, rates in rates_of(task).items():
+            for rate in rates:
                 yield Cell(task, optimizer, rate, 1)
     for seed in range(2, num_seeds + 1):
-        for task, of_optimizer in rates.items():
-            for optimizer in of_optimizer:
+        for task in tasks:
+            for optimizer in rates_of(task):
                 yield Cell(task, optimizer, best_rate(results, task, optimizer), seed)
 
 
 def best_rate(results: dict[str, Scores], task: str, optimizer: str) -> float:
     """The rate with the best score of the first seed."""
-    choices = (PRETRAINING_RATES if task == PRETRAINING else FINE_TUNING_RATES)[optimizer]
 
     def score(rate: float) -> float:
         return results[Cell(task, optimizer, rate, 1).name][metric_of(task)]
 
-    return max(choices, key=score)
+    return max(rates_of(task)[optimizer], key=score)
 
 
 def main(settings: OptimizerSettings) -> None:
@@ -183,7 +192,9 @@ def main(settings: OptimizerSettings) -> None:
     results: dict[str, Scores] = {}
     if os.path.exists(settings.output_file):
         results = json.loads(pathlib.Path(settings.output_file).read_text())["scores"]
-    prepare(pathlib.Path(settings.work_dir))
+    tasks = settings.tasks.split(",")
+    if PRETRAINING in tasks:
+        prepare(pathlib.Path(settings.work_dir))
     content = {
         "processor": machine.processor_name(),
         "commit": machine.commit(".", short=True),
@@ -193,7 +204,7 @@ def main(settings: OptimizerSettings) -> None:
         "num_fine_tuning_steps": settings.num_fine_tuning_steps,
         "scores": results,
     }
-    for cell in cells(results, bool(settings.data_dir), settings.num_seeds):
+    for cell in cells(results, tasks, settings.num_seeds):
         if cell.name in results:
             continue
         train = pretrain if cell.task == PRETRAINING else fine_tune
