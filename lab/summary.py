@@ -406,9 +406,9 @@ def _fine_tuned(task: str, by_model: Mapping[str, list[float]], model: str) -> C
     folded = by_model[model]
     teacher = by_model[_TEACHER]
     name = "" if model == _FOLDED else f", {model}"
-    seeds = content("data/fold_long_seeds.json")["runs"]
-    only_in_seeds = [run for run in seeds if run not in content("data/fine_tuning.json")["runs"]]
-    is_in_file_of_seeds = (model, task) in {(run["model"], run["task"]) for run in only_in_seeds}
+    runs = fine_tuning.runs_at_best_rate(fine_tuning.all_runs(), task, model)
+    in_main_file = content("data/fine_tuning.json")["runs"]
+    is_in_file_of_seeds = any(run not in in_main_file for run in runs)
     return Claim(
         f"fine-tuned on {task}{name}: {_METRICS[TASKS[task].metrics[0]]}, percent",
         f"{statistics.median(folded):.1f}; teacher {statistics.median(teacher):.1f}",
