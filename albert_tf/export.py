@@ -167,6 +167,7 @@ def _export(settings: ExportSettings) -> str:
         name=os.path.basename(os.path.abspath(settings.model)),
         web_engine=settings.web_engine,
     )
+    order.remark_on_unused()
     form.write(order)
     note = NOTES.get(order.quantization)
     if note and form.reads_batches:

@@ -3,14 +3,12 @@
 The library's settings apply: HF_HUB_OFFLINE, HF_HOME, HF_ENDPOINT, HF_TOKEN. Without a network, it uses its cache.
 """
 
-import os
 import re
 
 from albert_tf.core.errors import UserError, first_line
 from albert_tf.core.files import HUB_PREFIX
-from albert_tf.formats import embedding_modules, transformers_folders
+from albert_tf.formats import embedding_modules, hugging_face, transformers_folders
 from albert_tf.formats.description import Description
-from albert_tf.formats.file_names import WEIGHT_FILES
 from albert_tf.formats.weights import Weights
 
 _NAME = re.compile(HUB_PREFIX + r"(?P<model>[\w.-]+(/[\w.-]+)?)(@(?P<revision>[\w./-]+))?")
@@ -54,7 +52,7 @@ def fetched(name: str) -> str:
     try:
         folder = snapshot_download(match["model"], allow_patterns=_FILES, **options)
         # Files of torch are needed only where there are no others.
-        if not all(map(_has_weights, _folders_with_weights(folder))):
+        if not all(map(hugging_face.recognizes, _folders_with_weights(folder))):
             folder = snapshot_download(match["model"], allow_patterns=[*_FILES, "*.bin"], **options)
     except UserError:
         raise
@@ -74,9 +72,3 @@ def _folders_with_weights(folder: str) -> list[str]:
         if module.kind in embedding_modules.WITH_WEIGHTS
     ]
     return [transformer, *of_modules]
-
-
-def _has_weights(folder: str) -> bool:
-    """Whether a folder, which may be missing, has a file of weights or the index of several."""
-    names = os.listdir(folder) if os.path.isdir(folder) else []
-    return any(name.startswith(WEIGHT_FILES) for name in names)

@@ -31,7 +31,8 @@ def convert(model: ModelWithHead, length: int, quantization: str) -> bytes:
     function = tf.function(_outputs_of(model), autograph=False)
     specs = {name: tf.TensorSpec([1, length], tf.int32, name=name) for name in TOKENS}
     root = tf.train.Checkpoint(weights=model.named_variables())
-    with _scaled_rows(model) if quantization == "int8" else contextlib.nullcontext():
+    lookup = _scaled_rows(model) if quantization == "int8" else contextlib.nullcontext()
+    with lookup:
         graph = function.get_concrete_function(**specs)
     converter = tf.lite.TFLiteConverter.from_concrete_functions([graph], root)
     if quantization == "int8":
@@ -64,7 +65,7 @@ def _scaled_lookup(table_VE: tf.Variable, ids_BL: tf.Tensor) -> tf.Tensor:
     steps_V = np.ceil(_STEPS_PER_OCTAVE * np.log2(largest_V)).clip(-128, 127)
     unit_VE = values_VE / np.exp2(steps_V / _STEPS_PER_OCTAVE)[:, None]
 
-    # [B, L, 1]
+    # Steps [V, 1] and ids [B, L] -> [B, L, 1]; the scale of a row is 2 ** (its steps / 8).
     steps_BL1 = tf.gather(tf.constant(steps_V[:, None], tf.int8), ids_BL)
     scales_BL1 = tf.exp(tf.cast(steps_BL1, tf.float32) * (math.log(2) / _STEPS_PER_OCTAVE))
     return tf.gather(tf.constant(unit_VE, tf.float32), ids_BL) * scales_BL1

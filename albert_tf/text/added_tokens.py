@@ -208,8 +208,9 @@ def _in_special_tokens_map(values: Mapping[str, Any], ids: Mapping[str, int]) ->
             description = {"content": name} if isinstance(name, str) else name
             text = description["content"]
             if text in ids:
-                tokens.append(_added_token(text, ids[text], SPECIAL))
-                _check_is_found_within_words(tokens[-1], description)
+                token = _added_token(text, ids[text], SPECIAL)
+                _check_is_found_within_words(token, description)
+                tokens.append(token)
     return tokens
 
 

@@ -38,11 +38,11 @@ def model_inputs(
     # The ids of all texts, then of the second ones, each list as long as its text.
     ids = [array.tolist() for array in tokenizer.encode_batch([*texts_a, *texts_b])]
     ids_of_pairs = ids[len(texts_a) :] or [[]] * len(texts_a)
+    rest_to_longer = tokenizer.rules.gives_rest_to_longer
     rows: list[list[int]] = []
     segments: list[list[int]] = []
     for ids_a, ids_b in zip(ids, ids_of_pairs, strict=False):
         limit = max_length or len(ids_a) + len(ids_b) + 3
-        rest_to_longer = tokenizer.rules.gives_rest_to_longer
         length_a, length_b = kept_lengths(
             len(ids_a), len(ids_b), limit, rest_to_longer=rest_to_longer
         )

@@ -55,6 +55,7 @@ class Trainer(orbit.StandardTrainer):
         self.optimizer = state.optimizer
         self.global_step = state.global_step
         self.accumulators = state.accumulators
+        self._scales_loss = hasattr(self.optimizer, "get_scaled_loss")
         self._seed = config.seed
         self._num_micro_batches = config.gradient_accumulation_steps
         trains = getattr(self.optimizer, "inner_optimizer", self.optimizer).trains
@@ -85,7 +86,7 @@ class Trainer(orbit.StandardTrainer):
         # The sum of all devices, a gradient for each variable; scaled losses have scaled gradients.
         gradients, row_square_sums, pairs = self._gradients_of_batch(features, counts, seed)
         gradients, row_square_sums = context.all_reduce(total, [gradients, row_square_sums])
-        if hasattr(self.optimizer, "get_unscaled_gradients"):
+        if self._scales_loss:
             scale = tf.cast(self.optimizer.loss_scale, tf.float32)
             gradients = self.optimizer.get_unscaled_gradients(gradients)
             row_square_sums = {name: rows / scale**2 for name, rows in row_square_sums.items()}
@@ -101,7 +102,7 @@ class Trainer(orbit.StandardTrainer):
         # Loss scaling leaves out a step whose norm is not finite. Without it, such a step has destroyed the model, and
         # the loop must see that. The devices' equal pairs are added up.
         pair = tf.stack([norm, 1.0])
-        if hasattr(self.optimizer, "get_unscaled_gradients"):
+        if self._scales_loss:
             pair = tf.where(tf.math.is_finite(norm), pair, tf.zeros([2]))
         return {**pairs, GRADIENT_NORM: pair / context.num_replicas_in_sync}
 
@@ -184,7 +185,7 @@ class Trainer(orbit.StandardTrainer):
 
     def _scaled(self, loss: tf.Tensor) -> tf.Tensor:
         """The loss, times the factor of loss scaling if the optimizer uses it."""
-        if hasattr(self.optimizer, "get_scaled_loss"):
+        if self._scales_loss:
             return self.optimizer.get_scaled_loss(loss)
         return loss
 

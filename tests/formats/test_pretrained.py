@@ -20,7 +20,7 @@ from albert_tf import (
 from albert_tf.formats import pretrained
 from albert_tf.formats.weights import POOLER, encoder_shapes
 from albert_tf.model import heads
-from tests.helpers import BATCH, TINY, error_of, random_features
+from tests.helpers import BATCH, TINY, error_of, random_features, write_tf1_checkpoint
 
 CONFIGS = [
     {},
@@ -106,18 +106,14 @@ def test_a_checkpoint_is_found_by_prefix_index_and_folder(tmp_path):
 
 def test_optimizer_slots_of_tf1_checkpoints_are_left_out(tmp_path):
     save_pretrained(AlbertForPreTraining(TINY), tmp_path, format="tf1")
-    prefix = str(tmp_path / "model.ckpt-best")
-    reader = tf.train.load_checkpoint(prefix)
-    names = list(reader.get_variable_to_shape_map())
-    tensors = [tf.constant(reader.get_tensor(name)) for name in names]
-    slots = [f"bert/pooler/dense/bias/{slot}" for slot in ("adam_m", "Momentum", "RMSProp_1")]
-    further = ["global_step", *slots, "extra"]
-    tf.raw_ops.SaveV2(
-        prefix=prefix,
-        tensor_names=[*names, *further],
-        shape_and_slices=[""] * (len(names) + len(further)),
-        tensors=[*tensors, tf.constant(7), *(tf.zeros([20]) for _ in slots), tf.zeros([2])],
-    )
+    prefix = tmp_path / "model.ckpt-best"
+    reader = tf.train.load_checkpoint(str(prefix))
+    arrays = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+    for slot in ("adam_m", "Momentum", "RMSProp_1"):
+        arrays[f"bert/pooler/dense/bias/{slot}"] = np.zeros(20, np.float32)
+    arrays["global_step"] = np.array(7, np.int32)
+    arrays["extra"] = np.zeros(2, np.float32)
+    write_tf1_checkpoint(prefix, arrays)
     weights = pretrained.read_weights(tmp_path)
     report = pretrained.assign_weights(AlbertForPreTraining(TINY).named_variables(), weights)
     assert report.ignored == ["extra"]

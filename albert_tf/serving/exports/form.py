@@ -51,15 +51,21 @@ class Order:
     name: str  # of the model, for people
     web_engine: str  # see `page/engine.py`
 
-    @functools.cached_property
+    @property
     def missing(self) -> Sequence[str]:
-        """The released names of variables without trained values; says which of the file are not used."""
+        """The released names of variables without trained values."""
+        return self._report.initialized
+
+    def remark_on_unused(self) -> None:
+        """Says which variables of the model's file are in no export of it."""
+        remark_on_load(self.weights, unused=self._report.ignored)
+
+    @functools.cached_property
+    def _report(self) -> LoadReport:
         if self.weights.model_class in ARCHITECTURES:
-            report = report_of(self.weights)
-        else:
-            _, report = self._built
-        remark_on_load(self.weights, unused=report.ignored)
-        return report.initialized
+            return report_of(self.weights)
+        _, report = self._built
+        return report
 
     @property
     def model(self) -> "ModelWithHead":
